@@ -9,6 +9,7 @@
 
 #include "base/text.hpp"
 #include "common/hostlist.hpp"
+#include "engine/election.hpp"
 #include "framing.hpp"
 
 namespace dp {
@@ -24,6 +25,19 @@ Broker::Broker(DaemonConfig config, uid_t owner, Time now)
       ports_{config_.master_port, config_.coordinator_port} {
     generation_.emplace(config_.generation, members_, config_.settings.timeout(), now);
     restart_policy_.begin(now);
+    if (config_.settings.outlives_nodes()) quorum_.emplace();
+}
+
+Broker::Broker(DaemonConfig config, uid_t owner, Succession succession, Time now)
+    : Broker(std::move(config), owner, now) {
+    const size_t nodes = nodes_of(succession.roll, config_.nodes).size();
+    plan_sent_ = true;
+    node_is_gone_ = true;
+    roll_ = succession.roll.number();
+    restart_policy_ = RestartPolicy(config_.settings, succession.roll.restarts_used());
+    restart_.emplace("", std::set<uint32_t>(), succession.lost_at);
+    quorum_->elect(nodes);
+    succession_.emplace(std::move(succession), nodes, now);
 }
 
 BrokerActions Broker::take() {
@@ -83,13 +97,16 @@ void Broker::finish_if_nobody_is_here() {
 }
 
 // What it says of ranks is about their last lives. (That Slurm has told them to end holds for the next ones, too.)
+// An elected broker's nodes have ended theirs.
 bool Broker::is_of_another_generation(const wire::FromNode& message) const {
     const bool of_ranks = (message.has_rank() && !message.rank().has_told_to_end()) || message.has_hellos() ||
                           message.has_arrive() || message.has_request() || message.has_generation_ended();
-    return of_ranks && config_.settings.restarts_ranks() && message.generation() != generation_->number;
+    return of_ranks && config_.settings.restarts_ranks() &&
+           (succession_ || message.generation() != generation_->number);
 }
 
 BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, Time now) {
+    if (has_resigned_) return take();
     heartbeats_.heard(node, now);
     if (is_of_another_generation(message)) return take();
     if (members_.nodes()[node].lost && !message.has_leave())
@@ -112,13 +129,13 @@ BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, T
     }
     if (message.has_ask_usage()) ask_usage({node, message.ask_usage().connection()}, now);
     if (message.has_usage()) usage_.answer(node, message.usage(), members_);
-    if (message.has_alive()) members_.set_clock(node, message.alive().clock_ms(), now);
+    if (message.has_alive()) alive(node, message.alive(), now);
     tell_usage(now);
     return take();
 }
 
 void Broker::join(uint32_t node, const wire::Join& join, Time now) {
-    if (join.node_rank() != node) {
+    if (join.node_rank() != node || !is_awaited(node, join)) {
         out_.refused.push_back(node);
         return;
     }
@@ -137,12 +154,20 @@ void Broker::join(uint32_t node, const wire::Join& join, Time now) {
     }
     if (!death_reports_.told().reason().empty())
         send(node, wrap(&wire::ToNode::mutable_deaths, death_reports_.told()));
-    if (members_.all_joined()) send_plan();
+    if (succession_) {
+        if (node == config_.node_rank) return check_succession(now);
+        quorum_->join(node);
+        succession_->joined({now + clamped(join.candidature().broker_ends_ms()),
+                             now + clamped(join.candidature().nodes_end_ms())});
+        send(node, wrap(&wire::ToNode::mutable_alive, heartbeat(node, now, now)));
+        return check_succession(now);
+    }
+    if (members_.all_joined()) send_plan(now);
 }
 
 // Only once every node has joined: if one cannot take part, no rank starts anywhere. That delays nobody, for
 // the world needs every node.
-void Broker::send_plan() {
+void Broker::send_plan(Time now) {
     wire::ToNode plan;
     plan.mutable_plan()->set_master_addr(config_.master_addr);
     plan.mutable_plan()->set_master_port(ports_.master);
@@ -151,13 +176,13 @@ void Broker::send_plan() {
     const bool is_first = !std::exchange(plan_sent_, true);
     const std::string table = is_first && config_.settings.wants_table() ? members_.table() : "";
     if (!config_.settings.restarts_ranks() && table.empty()) return to_all(plan);
+    if (quorum_) *plan.mutable_plan()->mutable_roll() = next_roll(now);
     const std::vector<wire::Place> places = members_.places();
     for (uint32_t node = 0; node < places.size(); ++node) {
         if (!members_.nodes()[node].is_here()) continue;
         wire::ToNode own = plan;
         if (config_.settings.restarts_ranks()) *own.mutable_plan()->mutable_place() = places[node];
         if (node == config_.node_rank) own.mutable_plan()->set_table(table);
-        ++generation_->nodes_at_start;
         send(node, std::move(own));
     }
 }
@@ -272,6 +297,7 @@ bool Broker::ends_soon_after(Time at) const {
 }
 
 BrokerActions Broker::tick(Time now) {
+    if (has_resigned_) return take();
     tell_deaths(now);
     if (auto notice = generation_->stopped.take(now); notice && !is_ending()) say(*notice);
     // Before the calls expire: they are to fail because a rank is missing, not because of their deadlines.
@@ -286,7 +312,9 @@ BrokerActions Broker::tick(Time now) {
         deliver(generation_->store.expire(now));
         deliver(generation_->collectives.expire(now));
     }
+    check_succession(now);
     check_heartbeats(now);
+    check_alone(now);
     authorization_.expire(now);
     expire_vanished(now);
     dead(held_deaths_.due(now), now);
@@ -297,13 +325,16 @@ BrokerActions Broker::tick(Time now) {
 }
 
 std::optional<Time> Broker::next_deadline() const {
+    if (has_resigned_) return std::nullopt;
     auto calls = earliest({generation_->store.next_deadline(), generation_->collectives.next_deadline()});
     if (calls && ends_soon_after(*calls)) calls = generation_->start_deadlines.end(members_);
     const auto ended = restart_ && restart_->is_ending() ? std::optional(restart_->deadline()) : std::nullopt;
-    const auto next = earliest({calls, ended, authorization_.next_deadline(), usage_.next_deadline(),
-                                heartbeats_.next_deadline(), held_deaths_.next_deadline(),
-                                generation_->vanished.next_deadline(), death_reports_.next_deadline(),
-                                generation_->stopped.next_deadline(), finished_ ? std::nullopt : leave_at_});
+    const auto follows = succession_ && !abort_ ? std::optional(succession_->next_deadline()) : std::nullopt;
+    const auto next =
+        earliest({calls, ended, follows, alone_at_, authorization_.next_deadline(), usage_.next_deadline(),
+                  heartbeats_.next_deadline(), held_deaths_.next_deadline(),
+                  generation_->vanished.next_deadline(), death_reports_.next_deadline(),
+                  generation_->stopped.next_deadline(), finished_ ? std::nullopt : leave_at_});
     if (is_ending()) return next;
     return earliest({next, generation_->torch_arrivals.next_notice(),
                      generation_->start_deadlines.next_deadline(members_)});

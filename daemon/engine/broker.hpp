@@ -23,10 +23,12 @@
 #include "engine/membership.hpp"
 #include "engine/notices.hpp"
 #include "engine/peer_authorization.hpp"
+#include "engine/quorum.hpp"
 #include "engine/restarts.hpp"
 #include "engine/shared_message.hpp"
 #include "engine/start_deadlines.hpp"
 #include "engine/store.hpp"
+#include "engine/succession.hpp"
 #include "engine/time.hpp"
 #include "engine/torch_arrivals.hpp"
 #include "engine/usage.hpp"
@@ -56,6 +58,8 @@ class Broker {
  public:
     // `owner`: the step's user.
     Broker(DaemonConfig config, uid_t owner, Time now);
+    // An elected one (election.hpp). `config` is this node's in the last broker's generation, with `broker` set.
+    Broker(DaemonConfig config, uid_t owner, Succession succession, Time now);
 
     // A message from a node that has proven itself.
     BrokerActions on_message(uint32_t node, const wire::FromNode& message, Time now);
@@ -75,8 +79,9 @@ class Broker {
     bool finished() const { return finished_; }
 
     // Whether the step is being ended and there is a node whose ranks its daemon cannot end: it was lost or
-    // is frozen, or its launcher was killed, without which Slurm waits forever.
-    bool leaves_ranks_behind() const { return abort_ && node_is_gone_; }
+    // is frozen, or its launcher was killed, without which Slurm waits forever. (Another part of the step may go on
+    // without this one.)
+    bool leaves_ranks_behind() const { return abort_ && node_is_gone_ && !is_alone_; }
 
     const Membership& membership() const { return members_; }
 
@@ -103,8 +108,7 @@ class Broker {
         TorchArrivals torch_arrivals{kFirstLateNotice};
         VanishedRanks vanished;
         StoppedRanks stopped;
-        bool done = false;          // all its ranks have ended, and the nodes know it
-        size_t nodes_at_start = 0;  // nodes that it began with
+        bool done = false;  // all its ranks have ended, and the nodes know it
     };
     std::optional<Generation> generation_;  // always there; an optional, as its parts cannot be assigned
     MasterPorts ports_;
@@ -113,8 +117,15 @@ class Broker {
     std::deque<wire::StepStatus::Restart> restarts_;  // that are done, the last ones
 
     bool plan_sent_ = false;
+    std::optional<Quorum> quorum_;              // where the step outlives its nodes
+    uint32_t roll_ = 0;                         // the number of the last one
+    std::optional<SuccessionWait> succession_;  // until the first generation of an elected broker
+
     std::optional<wire::Abort> abort_;  // while the step is being ended
     bool node_is_gone_ = false;
+    bool is_alone_ = false;         // most nodes may have lost this broker
+    std::optional<Time> alone_at_;  // when the step ends because of that
+    bool has_resigned_ = false;     // it says nothing any more
     std::optional<Time> leave_at_;
     bool finished_ = false;
     BrokerActions out_;
@@ -125,7 +136,17 @@ class Broker {
     void deliver(const std::vector<Answer>& answers);
     bool is_of_another_generation(const wire::FromNode& message) const;
     void join(uint32_t node, const wire::Join& join, Time now);
-    void send_plan();
+    bool is_awaited(uint32_t node, const wire::Join& join) const;
+    void send_plan(Time now);
+    wire::Roll next_roll(Time now);
+    void alive(uint32_t node, const wire::Alive& said, Time now);
+    wire::Alive heartbeat(uint32_t node, Time held, Time now) const;
+    void send_heartbeats(Time now);
+    void check_quorum(Time delay, Time now);
+    void check_succession(Time now);
+    void take_over(Time now);
+    void check_alone(Time now);
+    bool can_resign(Time now) const;
     void rank_event(uint32_t node, const wire::RankEvent& event, Time now);
     void hellos(uint32_t node, const wire::Hellos& hellos, Time now);
     void arrival(uint32_t node, wire::NodeArrive arrive, Time now);

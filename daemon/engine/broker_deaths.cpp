@@ -51,8 +51,11 @@ void Broker::dead(const std::vector<Death>& held, Time now) {
 // Ends the step, or, with --dp-on-failure=report, prints a line and fails calls that wait for these ranks, or, with
 // restart, ends the generation. A lost spare costs only the line.
 void Broker::dead(const Death& death, Time now) {
-    if (death.of_node && death.ranks.empty() && !abort_)
-        return out_.log.push_back(death.reason + "; " + plural(members_.spares(), "spare node") + " left");
+    if (death.of_node && death.ranks.empty() && !abort_) {
+        out_.log.push_back(death.reason + "; " + plural(members_.spares(), "spare node") + " left");
+        if (quorum_ && !is_ending()) to_all(wrap(&wire::ToNode::mutable_roll, next_roll(now)));
+        return;
+    }
     if (config_.settings.restarts_ranks()) return end_generation(death, now);
     if (!config_.settings.reports_failures()) return abort(death);
     if (abort_) return;
@@ -73,6 +76,11 @@ void Broker::fault(uint32_t node, const std::string& why, Time now) {
     if (config_.settings.restarts_ranks() && node != config_.node_rank) {
         lose(node, why, Time(0), now);
         return dead(held_deaths_.due(now), now);
+    }
+    if (can_resign(now)) {  // then the others elect another broker
+        out_.log.push_back(why);
+        finished_ = has_resigned_ = true;
+        return;
     }
     node_is_gone_ = true;
     Death death{why, kBroken, members_.nodes()[node].ranks};
@@ -98,18 +106,16 @@ void Broker::lose(uint32_t node, const std::string& reason, Time delay, Time now
     death.of_node = true;
     held_deaths_.hold(std::move(death), now + delay);
     for (uint32_t rank : ranks) generation_->store.drop(rank);
-    renew_if_all_ended(restart_ && restart_->lost(node));
+    if (quorum_) quorum_->lose(node);
+    check_quorum(delay, now);
+    renew_if_all_ended(restart_ && restart_->ended(node));
     finish_if_nobody_is_here();
 }
 
 void Broker::check_heartbeats(Time now) {
     const Heartbeats::News news = heartbeats_.check(now);
-    for (uint32_t node = 0; news.send && node < members_.nodes().size(); ++node)
-        if (node != config_.node_rank && members_.nodes()[node].is_here()) {
-            wire::Alive alive;
-            if (config_.settings.outlives_nodes()) alive.set_heard_ms(members_.nodes()[node].clock.count());
-            send(node, wrap(&wire::ToNode::mutable_alive, alive));
-        }
+    if (news.send) send_heartbeats(now);
+    if (news.send && !news.slept) check_quorum(Time(0), now);
     if (news.notice && !abort_) say(*news.notice);
     for (uint32_t node : news.dead) {
         out_.refused.push_back(node);

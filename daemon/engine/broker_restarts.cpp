@@ -30,16 +30,14 @@ void Broker::end_generation(const Death& cause, Time now) {
     if (!plan_sent_) return end_for_good(cause, "");
     if (const auto why_not = restart_policy_.why_not(cause, all_told_to_end(now), now))
         return end_for_good(cause, *why_not);
-    if (const auto world = next_world(members_.world(), config_.settings); !world) {
+    if (const auto world = next_world(members_.world(), config_.settings, config_.node_rank); !world) {
         const std::vector<Death> held = held_deaths_.take_all();
         const auto lost = std::ranges::find_if(held, &Death::of_node);
         return end_for_good(lost == held.end() ? cause : *lost, world.error().message);
     }
     if (restart_) note_restart(now);  // the last ranks of this generation had not even started
-    std::set<uint32_t> nodes;
-    for (uint32_t node = 0; node < members_.nodes().size(); ++node)
-        if (members_.nodes()[node].is_here()) nodes.insert(node);
-    restart_.emplace(cause.reason, std::move(nodes), generation_->nodes_at_start, now);
+    const std::vector<uint32_t> here = members_.here();
+    restart_.emplace(cause.reason, std::set(here.begin(), here.end()), now);
     wire::EndGeneration end;
     *end.mutable_why() = abort_message(cause.reason, {Time(0), kEndsAfterTerm});
     end.mutable_why()->mutable_dead()->Add(cause.ranks.begin(), cause.ranks.end());
@@ -75,15 +73,11 @@ void Broker::check_restart(Time now) {
 }
 
 void Broker::renew_if_all_ended(bool all_ended) {
-    if (!all_ended || abort_) return;
-    if (const auto why = restart_->too_few_nodes(); why && config_.settings.outlives_nodes())
-        abort({restart_->reason() + "; " + *why});
-    else
-        out_.renew_ports = true;
+    if (all_ended && !abort_) out_.renew_ports = true;
 }
 
 BrokerActions Broker::on_ports(const Try<MasterPorts>& ports, Time now) {
-    if (abort_ || !restart_ || !restart_->is_ending() || !restart_->awaited().empty()) return take();
+    if (has_resigned_ || abort_ || !restart_ || !restart_->is_ending() || !restart_->awaited().empty()) return take();
     if (ports) {
         ports_ = *ports;
         begin_generation(now);
@@ -99,7 +93,7 @@ void Broker::begin_generation(Time now) {
         if (death.final) return abort(death);
         if (death.of_node) out_.log.push_back(death.reason);
     }
-    const auto world = next_world(members_.world(), config_.settings);
+    const auto world = next_world(members_.world(), config_.settings, config_.node_rank);
     if (!world) return abort({restart_->reason() + "; " + world.error().message});
     told_to_end_.clear();  // their nodes tell again
     members_.begin_generation(*world);
@@ -108,7 +102,8 @@ void Broker::begin_generation(Time now) {
     usage_.forget_answers();
     generation_.emplace(generation_->number + 1, members_, config_.settings.timeout(), now);
     restart_policy_.begin(now);
-    send_plan();
+    succession_.reset();
+    send_plan(now);
 }
 
 std::string Broker::change(const NextWorld& world) const {

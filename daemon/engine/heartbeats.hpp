@@ -26,9 +26,12 @@ inline constexpr Time kHeartbeat{250};
 inline constexpr Time kSilent{800};
 // How long to wait for a silent node by default.
 inline constexpr uint32_t kDefaultDeadAfterSeconds = 30;
+// And at least where ranks may begin on another node: heartbeats would fail to confirm a healthy one in less.
+inline constexpr Time kLeastWhereReplaced{3000};
 inline Time dead_after(const DaemonConfig& config) {
-    return std::chrono::seconds(config.dead_after_seconds > 0 ? config.dead_after_seconds
-                                                              : kDefaultDeadAfterSeconds);
+    const Time site = std::chrono::seconds(config.dead_after_seconds > 0 ? config.dead_after_seconds
+                                                                         : kDefaultDeadAfterSeconds);
+    return config.settings.outlives_nodes() ? std::max(site, kLeastWhereReplaced) : site;
 }
 
 // How long before the broker can declare a node lost the node ends its ranks, where they may begin on another node
@@ -72,6 +75,7 @@ class Heartbeats {
     // Call it at next_deadline.
     struct News {
         bool send = false;       // a heartbeat to all that are watched
+        bool slept = false;      // this side was late: what was said meanwhile has not been read yet
         std::vector<Peer> dead;  // forgotten with this
         std::optional<SilenceNotices::Notice> notice;
     };
@@ -81,7 +85,8 @@ class Heartbeats {
             news.send = true;
             // A late check means that this side slept: nothing could have been heard.
             const Time slept = now - std::exchange(send_at_, now + kHeartbeat);
-            if (slept >= kSilent / 2)
+            news.slept = slept >= kSilent / 2;
+            if (news.slept)
                 for (auto& [peer, state] : peers_) state.last = std::min(now, state.last + slept);
         }
         if (news.send || (next_news_ && now >= *next_news_)) {

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "base/text.hpp"
 #include "common/hostlist.hpp"
 #include "common/wait_status.hpp"
+#include "engine/election.hpp"
 #include "engine/table.hpp"
 #include "tiles/shares.hpp"
 
@@ -36,6 +38,7 @@ std::optional<std::string> Membership::join(const wire::Join& join, Time now) {
     node.clock_ahead = node.clock - now;
     node.host = printable(join.host(), 64);
     node.address = printable(join.address(), 64);
+    node.port = static_cast<uint16_t>(join.port());
     node.tasks = std::max(join.tasks(), static_cast<uint32_t>(join.ranks_size()));
     for (int i = 0; i < std::min(join.tiles_size(), join.ranks_size()); ++i)
         node.tiles.push_back(printable(join.tiles(i), kMaxTilesText));
@@ -151,6 +154,50 @@ std::vector<wire::Place> Membership::places() const {
         places[node].set_world_size(static_cast<uint32_t>(ranks_.size()));
     }
     return places;
+}
+
+std::vector<uint32_t> Membership::here() const {
+    std::vector<uint32_t> out;
+    for (uint32_t node = 0; node < nodes_.size(); ++node)
+        if (nodes_[node].is_here()) out.push_back(node);
+    return out;
+}
+
+// Spares first, then by rank: whoever follows gets rank 0, and most ranks keep their nodes.
+void Membership::name_successors(wire::Roll& roll, uint32_t broker, size_t most) const {
+    std::vector<std::pair<int64_t, uint32_t>> order;  // lowest rank, node
+    for (const uint32_t node : here()) {
+        const auto& [ranks, tasks] = std::tie(nodes_[node].ranks, nodes_[node].tasks);
+        if (node == broker || nodes_[node].port == 0 || tasks < roll.ranks_per_node()) continue;
+        order.emplace_back(ranks.empty() ? -1 : int64_t{*std::ranges::min_element(ranks)}, node);
+    }
+    std::ranges::sort(order);
+    if (order.size() > most) order.resize(most);
+    for (const auto& [rank, node] : order) {
+        auto& successor = *roll.add_successors();
+        successor.set_node_rank(node);
+        successor.set_host(nodes_[node].host);
+        successor.set_address(nodes_[node].address);
+        successor.set_port(nodes_[node].port);
+    }
+}
+
+std::vector<uint32_t> Membership::presume_lost(const wire::Roll& roll) {
+    std::vector<uint32_t> lost;
+    for (const uint32_t node : nodes_of(roll, static_cast<uint32_t>(nodes_.size())))
+        if (!nodes_[node].joined) lost.push_back(node);
+    std::ranges::stable_partition(lost, [&](uint32_t node) { return node == roll.broker(); });
+    const auto groups =
+        ranks_of_lost(static_cast<uint32_t>(ranks_.size()), world(), lost.size(), roll.ranks_per_node());
+    for (size_t i = 0; i < groups.size() && i < lost.size(); ++i) give_ranks(lost[i], groups[i]);
+    for (Node& node : nodes_) {
+        if (node.joined) continue;
+        node.joined = node.lost = true;
+        ++joined_;
+        ++gone_;
+    }
+    lost.resize(std::min(lost.size(), groups.size()));
+    return lost;
 }
 
 uint32_t Membership::spares() const {

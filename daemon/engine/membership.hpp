@@ -32,6 +32,7 @@ class Membership {
     struct Node {
         std::string host;
         std::string address;
+        uint16_t port = 0;               // where it can be the next broker; 0: it cannot
         uint32_t tasks = 0;              // that can have ranks
         std::vector<uint32_t> ranks;     // by local rank; of a spare none
         std::vector<std::string> tiles;  // for the table, by local rank; or none
@@ -61,6 +62,12 @@ class Membership {
     void begin_generation(const NextWorld& world);
     // What a node is told of its place in the generation.
     std::vector<wire::Place> places() const;
+    // For a roll: the nodes that are here, and those of them that could follow the broker on this one, at most so many.
+    std::vector<uint32_t> here() const;
+    void name_successors(wire::Roll& roll, uint32_t broker, size_t most) const;
+    // After an election: the nodes of the roll that have not joined are lost, the last broker's with rank 0. Returns
+    // those that had ranks; the others among all nodes were lost before.
+    std::vector<uint32_t> presume_lost(const wire::Roll& roll);
 
     const std::vector<Node>& nodes() const { return nodes_; }
     const std::vector<Rank>& ranks() const { return ranks_; }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "base/text.hpp"
 
@@ -15,15 +16,33 @@ std::optional<size_t> spare_for(std::span<const NodeOfWorld> nodes, const NextWo
     return std::nullopt;
 }
 
-// The ranks that are left, from 0 on in their old order.
-void renumber(NextWorld& world) {
-    std::map<uint32_t, uint32_t> numbers;
-    for (const auto& ranks : world.ranks)
-        for (const uint32_t rank : ranks) numbers[rank] = 0;
+// The ranks that are left, from 0 on: those of node `first`, if given, then the others in their old order.
+void renumber(NextWorld& world, std::optional<uint32_t> first = {}) {
+    std::map<std::pair<bool, uint32_t>, uint32_t> numbers;
+    for (size_t node = 0; node < world.ranks.size(); ++node)
+        for (const uint32_t rank : world.ranks[node]) numbers[{node != first, rank}] = 0;
     uint32_t next = 0;
     for (auto& [old, number] : numbers) number = next++;
-    for (auto& ranks : world.ranks)
-        for (uint32_t& rank : ranks) rank = numbers[rank];
+    for (size_t node = 0; node < world.ranks.size(); ++node)
+        for (uint32_t& rank : world.ranks[node]) rank = numbers[{node != first, rank}];
+}
+
+// Gives rank 0 to the broker's node.
+Try<void> move_rank_zero(std::span<const NodeOfWorld> nodes, NextWorld& world, uint32_t broker) {
+    const auto has_it = [](const auto& ranks) { return std::ranges::count(ranks, 0U) > 0; };
+    const auto found = std::ranges::find_if(world.ranks, has_it);
+    const auto holder = static_cast<size_t>(found - world.ranks.begin());
+    if (found == world.ranks.end() || holder == broker) return {};
+    auto& own = world.ranks[broker];
+    const auto fits = [&](size_t node, const auto& ranks) { return ranks.size() <= nodes[node].tasks; };
+    if (own.size() == found->size() || (own.empty() && fits(broker, *found))) {
+        if (own.empty()) std::ranges::replace(world.came, static_cast<uint32_t>(holder), broker);
+        std::swap(own, *found);
+        return {};
+    }
+    if (own.empty()) return fail("the new broker's node has too few tasks for rank 0's neighbours");
+    renumber(world, broker);
+    return {};
 }
 
 Try<void> check_smaller(const NextWorld& world, const Settings& settings) {
@@ -47,7 +66,7 @@ Try<void> check_smaller(const NextWorld& world, const Settings& settings) {
 
 }  // namespace
 
-Try<NextWorld> next_world(std::span<const NodeOfWorld> nodes, const Settings& settings) {
+Try<NextWorld> next_world(std::span<const NodeOfWorld> nodes, const Settings& settings, uint32_t broker) {
     NextWorld world;
     for (const NodeOfWorld& node : nodes)
         world.ranks.push_back(node.is_here ? node.ranks : std::vector<uint32_t>());
@@ -65,7 +84,27 @@ Try<NextWorld> next_world(std::span<const NodeOfWorld> nodes, const Settings& se
         DP_TRY(check_smaller(world, settings));
         renumber(world);
     }
+    DP_TRY(move_rank_zero(nodes, world, broker));
     return world;
+}
+
+std::vector<std::vector<uint32_t>> ranks_of_lost(uint32_t world_size, std::span<const NodeOfWorld> nodes,
+                                                 size_t lost, uint32_t most) {
+    std::vector<bool> has_home(world_size);
+    for (const NodeOfWorld& node : nodes)
+        for (const uint32_t rank : node.ranks) has_home[rank] = true;
+    const auto grouped = [&](bool as_neighbours) {
+        std::vector<std::vector<uint32_t>> groups;
+        for (uint32_t rank = 0; rank < world_size; ++rank) {
+            if (has_home[rank]) continue;
+            if (groups.empty() || groups.back().size() >= most || (as_neighbours && has_home[rank - 1]))
+                groups.emplace_back();
+            groups.back().push_back(rank);
+        }
+        return groups;
+    };
+    auto groups = grouped(true);
+    return groups.size() <= lost ? groups : grouped(false);
 }
 
 }  // namespace dp

@@ -11,9 +11,6 @@
 namespace dp {
 namespace {
 
-// The one peer of a relay's heartbeats.
-constexpr Heartbeats::Peer kBroker = 0;
-
 // " (10.0.0.1, 10.1.0.1)"; "" if there are none.
 std::string shown(const std::vector<std::string>& addresses) {
     constexpr size_t kShown = 4;
@@ -34,7 +31,8 @@ Node::Node(DaemonConfig config, NodeFacts facts, Time now)
       started_(now),
       ranks_(config_.ranks),
       pending_arrivals_(config_.ranks),
-      heartbeats_(dead_after(config_)) {
+      heartbeats_(dead_after(config_)),
+      election_(config_.node_rank) {
     generation_.number = config_.generation;
 }
 
@@ -60,8 +58,10 @@ wire::FromNode Node::event_of(uint32_t rank, const std::function<void(wire::Rank
 NodeActions Node::on_joined(const std::string& address, Time now) {
     broker_.joined = true;
     broker_.own_address = address;
-    if (!config_.broker) heartbeats_.watch(kBroker, now);
-    if (!config_.broker && config_.settings.outlives_nodes()) lease_ = lease_until(now);
+    if (election_.is_under_way())
+        election_.reached(now);
+    else if (!broker_.gone || config_.broker)
+        found_broker(now);
     wire::Join join;
     join.set_node_rank(config_.node_rank);
     join.set_host(config_.host);
@@ -71,14 +71,19 @@ NodeActions Node::on_joined(const std::string& address, Time now) {
     join.set_tasks(config_.tasks);
     join.mutable_addresses()->Add(facts_.addresses.begin(), facts_.addresses.end());
     if (config_.settings.wants_table()) join.mutable_tiles()->Add(config_.tiles.begin(), config_.tiles.end());
+    join.set_port(facts_.port);
+    if (election_.is_under_way()) *join.mutable_candidature() = election_.candidature(now);
     outbox_.open(wrap(&wire::FromNode::mutable_join, std::move(join)));
     return take();
 }
 
 NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
+    if (orphan_ && !election_.is_under_way()) return take();  // it is lost, whatever still comes
+    // A successor speaks only once it is elected.
+    if (election_.is_under_way() && !config_.broker) found_broker(now);
     heartbeats_.heard(kBroker, now);
-    if (message.has_alive() && lease_)
-        lease_ = std::max(*lease_, lease_until(clamped(message.alive().heard_ms())));
+    if (message.has_alive()) alive(message.alive(), now);
+    if (message.has_roll()) follow(election_.note(message.roll(), config_.nodes), now);
     // It is of one kind.
     if (message.has_plan()) plan(message.plan(), now);
     if (message.has_end_generation()) end_generation(message.end_generation(), now);
@@ -120,17 +125,22 @@ void Node::plan(const wire::Plan& message, Time now) {
                       place.node_rank(),
                       place.nodes(),
                       place.world_size()};
+    const bool is_next =
+        published_ && generation_.is_ending && plan.place && plan.generation == generation_.number + 1;
+    if (message.has_roll() && (!published_ || is_next))
+        follow(election_.note(message.roll(), config_.nodes), now);
     if (!std::exchange(published_, true)) {
         out_.plan = std::move(plan);
-    } else if (generation_.is_ending && plan.place && plan.generation == generation_.number + 1) {
+    } else if (is_next) {
         begin_generation(*plan.place, now);
         out_.next_life = std::move(plan);
     }
+    if (message.has_roll() && !config_.broker) outbox_.send(heartbeat(now));  // it knows
 }
 
 void Node::on_other_version(uint32_t protocol) {
     broker_.other_version = "what answers there speaks protocol " + std::to_string(protocol) +
-                            " and this node " + std::to_string(kProtocol) +
+                            " and this node " + std::to_string(kNodeProtocol) +
                             "; install the same version of slurm-dp on both";
 }
 
@@ -139,7 +149,12 @@ NodeActions Node::on_answer(wire::FromNode answer) {
     return take();
 }
 
-NodeActions Node::on_broker_lost(const std::string& why, Time now) {
+NodeActions Node::on_broker_lost(const std::string& why, Time now, bool by_peer) {
+    if (election_.is_under_way()) {
+        follow(election_.unreachable(now), now);
+        return take();
+    }
+    if (by_peer) broker_.closed_at = now;
     lose_broker(why, broker_.joined ? kLostDelay : Time(0), now);
     return take();
 }
@@ -160,22 +175,32 @@ void Node::lose_broker(const std::string& why, Time delay, Time now) {
         if (leaving_.told) leaving_.finished = true;
         return;
     }
-    if (is_aborted() || leaving_.gave_up) return;
+    if (is_aborted()) return kill_without_broker();
+    if (leaving_.gave_up) return;
     broker_.outlived = published_ && !config_.settings.reports_failures();
-    // Its ranks may begin elsewhere.
-    if (config_.settings.outlives_nodes() && published_) {
-        out_.signal_ranks = SIGKILL;
-        out_.clear_ranks = true;  // also what they fork meanwhile
-    }
     broker_.loss = {
         broker_.joined ? "node " + config_.host + " lost " + daemon_of_broker() + ": " + why : why,
         now + delay};
+    if (config_.settings.outlives_nodes() && published_ && !generation_.is_last) {
+        // A node that heard it to the last has ended its ranks by then.
+        const Time nodes_end =
+            (broker_.closed_at ? now : broker_.heard) + fenced_after(config_) + kEndsAfterSilence;
+        orphan({broker_.loss->reason,
+                why,
+                now,
+                {broker_.closed_at ? now + kEndsAfterClosing : nodes_end, nodes_end}},
+               now);
+    }
     if (delay == Time(0)) tell_loss(now);
 }
 
 void Node::tell_loss(Time now) {
     const std::string reason = std::exchange(broker_.loss, std::nullopt)->reason;
     if (leaving_.ending || is_aborted()) return;
+    if (orphan_) {
+        orphan_->is_held_back = false;
+        return elect_if_ready(now);
+    }
     if (config_.settings.reports_failures() && published_) {
         if (is_reporter())
             out_.log.push_back(reason + "; its ranks continue without it (--dp-on-failure=report)");
@@ -186,11 +211,7 @@ void Node::tell_loss(Time now) {
         return;
     }
     // Without a plan the waiting tasks of this node print the reason themselves.
-    if (published_ && is_reporter())
-        out_.log.push_back(reason + (config_.settings.outlives_nodes()
-                                         ? "; ending the ranks on " + config_.host +
-                                               "; the step ends, too, if " + config_.broker_host + " is down"
-                                         : std::string("; ending the step")));
+    if (published_ && is_reporter()) out_.log.push_back(reason + "; ending the step");
     abort(abort_message(reason, kBroken), !broker_.joined || is_reporter(), now);
 }
 
@@ -305,6 +326,8 @@ NodeActions Node::on_look(uint32_t local_rank, bool stopped) {
 // Ends all that runs here, before the broker can let it begin elsewhere.
 void Node::give_up(const std::string& why) {
     leaving_.gave_up = true;
+    if (election_.is_under_way()) out_.stay = true;
+    election_.found();
     out_.signal_ranks = SIGKILL;
     out_.kill_keepers = true;
     wire::Fault fault;
@@ -326,14 +349,27 @@ NodeActions Node::on_launcher_lost() {
 
 // ---- time ----
 
+wire::FromNode Node::heartbeat(Time now) const {
+    wire::Alive alive;
+    alive.set_clock_ms(now.count());
+    alive.set_lease(lease_.has_value());
+    if (lease_) alive.set_heard_ms(broker_.clock.count());
+    alive.set_roll(election_.roll().number());
+    return wrap(&wire::FromNode::mutable_alive, std::move(alive));
+}
+
+void Node::alive(const wire::Alive& message, Time now) {
+    if (message.roll() > 0) election_.note_settled(message.roll());
+    if (!lease_) return;
+    lease_ = std::max(*lease_, lease_until(clamped(message.heard_ms())));
+    broker_.clock = clamped(message.clock_ms());
+    broker_.heard = now;
+    if (message.answer()) outbox_.send(heartbeat(now));
+}
+
 void Node::check_heartbeats(Time now) {
     const Heartbeats::News news = heartbeats_.check(now);
-    if (news.send) {
-        wire::Alive alive;
-        alive.set_clock_ms(now.count());
-        alive.set_lease(lease_.has_value());
-        outbox_.send(wrap(&wire::FromNode::mutable_alive, std::move(alive)));
-    }
+    if (news.send) outbox_.send(heartbeat(now));
     // If all nodes see the same, one of them reports it; the broker is nearly always on one of the first two.
     if (news.notice && !config_.broker && config_.node_rank <= 1) {
         out_.log.push_back(
@@ -354,9 +390,19 @@ NodeActions Node::tick(Time now) {
                              ? "check that its node is up and that this node may connect to it"
                              : broker_.other_version),
                     Time(0), now);
-    if (lease_ && !broker_.gone && now >= *lease_)
-        lose_broker("it has confirmed no heartbeat for " + words(fenced_after(config_)), Time(0), now);
+    if (lease_ && now >= *lease_) {
+        lease_.reset();
+        if (broker_.gone)
+            kill_without_broker();
+        else
+            lose_broker("it has confirmed no heartbeat for " + words(fenced_after(config_)), Time(0), now);
+    }
     if (broker_.loss && now >= broker_.loss->until) tell_loss(now);
+    if (orphan_ && !orphan_->is_cleared && now >= orphan_->deadline())
+        end_without_broker("its ranks could not be ended within " + words(kEndsAfterTerm + kEndsAfterKill) +
+                               " (does a process wait for a file system?)",
+                           now);
+    follow(election_.tick(now), now);
     for (uint32_t rank : ranks_.overdue(now)) report_exit(rank, now);
     outbox_.expire(now);
     tell_arrivals(pending_arrivals_.expire(now));
@@ -366,12 +412,13 @@ NodeActions Node::tick(Time now) {
 }
 
 std::optional<Time> Node::next_deadline() const {
-    std::optional<Time> loss, search, lease;
-    if (!broker_.gone) lease = lease_;
+    std::optional<Time> loss, search, clearing;
+    if (orphan_ && !orphan_->is_cleared) clearing = orphan_->deadline();
     if (broker_.loss) loss = broker_.loss->until;
     if (!broker_.joined && !broker_.gone) search = started_ + config_.settings.timeout();
     return earliest({termination_.next_deadline(), outbox_.next_deadline(), pending_arrivals_.next_deadline(),
-                     heartbeats_.next_deadline(), ranks_.next_deadline(), loss, search, lease});
+                     heartbeats_.next_deadline(), ranks_.next_deadline(), election_.next_deadline(), loss,
+                     search, lease_, clearing});
 }
 
 }  // namespace dp

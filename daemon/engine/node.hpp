@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -15,12 +16,15 @@
 #include "common/control.hpp"
 #include "common/plan_file.hpp"
 #include "dp.pb.h"
+#include "engine/election.hpp"
 #include "engine/ending.hpp"
 #include "engine/heartbeats.hpp"
 #include "engine/local_ranks.hpp"
 #include "engine/outbox.hpp"
 #include "engine/pending_arrivals.hpp"
+#include "engine/restarts.hpp"
 #include "engine/shared_message.hpp"
+#include "engine/succession.hpp"
 #include "engine/time.hpp"
 
 namespace dp {
@@ -32,6 +36,7 @@ inline constexpr uint32_t kReporters = 3;
 struct NodeFacts {
     std::vector<std::string> addresses;  // numeric; needed with --dp-store=torch alone
     bool own_stderr = false;  // standard error is this node's own file, where the broker's lines do not come
+    uint16_t port = 0;        // at which it can be the broker after a lost one
 };
 
 // Whether dpctl or a reader of the metrics asks, and the broker answers; else the message is a rank's.
@@ -64,6 +69,13 @@ struct NodeActions {
         int32_t fd = -1;  // of that connection's process
     };
     std::vector<Page> pages;  // open it (common/phase_page.hpp) and keep it while the connection lives
+    // An election (election.hpp): connect to this successor of the broker's, or to none, instead of where it was.
+    std::optional<wire::Roll::Successor> seek;
+    bool stay = false;
+    std::vector<uint32_t> refused;  // supporters: close their connections
+    // This node is the broker: make one, give it what its supporters have said, and tell on_joined.
+    std::optional<Succession> elected;
+    std::vector<std::pair<uint32_t, wire::FromNode>> supporters;
     // Measure what the local ranks do, and tell on_answer. By local rank: the connection of its world.
     std::optional<std::vector<std::optional<ConnectionId>>> measure;
     std::vector<std::string> log;
@@ -84,8 +96,15 @@ class Node {
     void on_other_version(uint32_t protocol);
     // What was looked up or measured for the broker.
     NodeActions on_answer(wire::FromNode answer);
-    // The connection closed or never came to be.
-    NodeActions on_broker_lost(const std::string& why, Time now);
+    // The connection closed or never came to be. `by_peer`: the other side has closed it, and knows.
+    NodeActions on_broker_lost(const std::string& why, Time now, bool by_peer = true);
+    // A relay that has lost the broker, too, supports this node, or does so no more (election.hpp).
+    NodeActions on_supporter(uint32_t node, const wire::FromNode& message, Time now);
+    void on_supporter_lost(uint32_t node);
+    // Of its ranks, present or last.
+    uint32_t generation() const { return generation_.number; }
+    // Whether the nodes of the generation before cannot go on without this one's (quorum.hpp).
+    bool is_settled() const { return election_.is_settled(); }
 
     // ---- the ranks ----
     NodeActions on_rank(ConnectionId connection, const wire::FromRank& message, Time now);
@@ -100,7 +119,7 @@ class Node {
     // With --dp-on-failure=restart the launcher's events are about the keepers, and theirs about the ranks.
     NodeActions on_keeper(const ControlEvent& event, Time now);
     // Nothing is left of the ranks (clear_ranks).
-    NodeActions on_cleared();
+    NodeActions on_cleared(Time now);
     // What /proc says about a local rank's process, every second; two equal looks in a row are reported.
     NodeActions on_look(uint32_t local_rank, bool stopped);
     // It hung up without "end": it was killed, and nobody else will end the ranks.
@@ -133,7 +152,11 @@ class Node {
     std::set<ConnectionId> askers_;  // whose query was not answered yet
     Outbox outbox_;
     Heartbeats heartbeats_;
+    Election election_;
+    std::map<uint32_t, wire::FromNode> supporters_;  // what they said
     Termination termination_;
+    // The one peer of a relay's heartbeats.
+    static constexpr Heartbeats::Peer kBroker = 0;
     std::optional<Time> lease_;            // where ranks may begin elsewhere: until when they may live here
     std::map<uint32_t, Time> told_tasks_;  // to end, when
     bool published_ = false;               // a plan, or that there is none
@@ -151,9 +174,12 @@ class Node {
         std::string own_address;  // as it sees this node
         bool joined = false;
         bool gone = false;
-        std::optional<Loss> loss;   // not told yet
-        bool outlived = false;      // this node ends its ranks because of that
-        std::string other_version;  // what answers in its place
+        std::optional<Loss> loss;       // not told yet
+        bool outlived = false;          // this node ends its ranks because of that
+        Time clock{};                   // its own, in its last heartbeat
+        Time heard{};                   // this node's, when that came
+        std::optional<Time> closed_at;  // by itself
+        std::string other_version;      // what answers in its place
     } broker_;
     struct {
         bool cancelled = false;  // the whole step was signalled
@@ -162,6 +188,17 @@ class Node {
         bool gave_up = false;    // it has ended its ranks, and told why
         bool finished = false;
     } leaving_;
+    // With --dp-spares or --dp-min-nodes, from the loss of the broker until the next one is found.
+    struct Orphan {
+        std::string reason;  // which this node tells
+        std::string why;
+        Time lost_at{};
+        OldWorldEnds ends;
+        bool is_held_back = true;  // the loss; it may be the step's end
+        bool is_cleared = false;   // nothing is left of its ranks
+        Time deadline() const { return lost_at + kEndsAfterTerm + kEndsAfterKill; }  // for that
+    };
+    std::optional<Orphan> orphan_;
     NodeActions out_;
 
     NodeActions take();
@@ -198,6 +235,15 @@ class Node {
     void give_up_broker(const std::string& why);
     void lose_broker(const std::string& why, Time delay, Time now);
     void tell_loss(Time now);
+    wire::FromNode heartbeat(Time now) const;
+    void alive(const wire::Alive& message, Time now);
+    void orphan(Orphan loss, Time now);
+    void kill_without_broker();
+    void elect_if_ready(Time now);
+    void follow(const Election::Step& step, Time now);
+    void become_broker();
+    void found_broker(Time now);
+    void end_without_broker(const std::string& why, Time now);
     // Whether this node reports the loss of the broker, which all nodes see.
     bool is_reporter() const { return facts_.own_stderr || config_.node_rank <= kReporters; }
     std::string daemon_of_broker() const { return "the rendezvous daemon on " + config_.broker_host; }

@@ -21,9 +21,15 @@ void Node::clear_if_all_exited() {
     if (generation_.is_ending && !generation_.is_last && ranks_.all_exited()) out_.clear_ranks = true;
 }
 
-NodeActions Node::on_cleared() {
-    if (!generation_.is_ending || generation_.is_last) return take();
+NodeActions Node::on_cleared(Time now) {
+    // Before all have exited, a keeper may be about to begin one.
+    if (!generation_.is_ending || generation_.is_last || !ranks_.all_exited()) return take();
     ranks_.drop_exits();
+    if (orphan_) {
+        orphan_->is_cleared = true;
+        elect_if_ready(now);
+        return take();
+    }
     outbox_.send(wrap(&wire::FromNode::mutable_generation_ended));
     return take();
 }

@@ -30,10 +30,14 @@ inline constexpr Time kEndsAfterKill{20000};
 
 class RestartPolicy {
  public:
-    explicit RestartPolicy(const Settings& settings)
-        : restarts_(settings.restarts.value_or(0)), final_exit_(settings.final_exit.value_or(ExitCodes())) {}
+    // `used`: by earlier brokers.
+    explicit RestartPolicy(const Settings& settings, uint32_t used = 0)
+        : restarts_(settings.restarts.value_or(0)),
+          final_exit_(settings.final_exit.value_or(ExitCodes())),
+          used_(used) {}
 
     uint32_t left() const { return restarts_ - used_; }
+    uint32_t used() const { return used_; }
     // A generation begins.
     void begin(Time now) { began_ = now; }
 
@@ -63,7 +67,7 @@ class RestartPolicy {
  private:
     uint32_t restarts_;
     ExitCodes final_exit_;
-    uint32_t used_ = 0;
+    uint32_t used_;
     uint32_t fruitless_ = 0;
     uint64_t furthest_ = 0;  // training step of a dead rank
     Time began_{};
@@ -72,28 +76,16 @@ class RestartPolicy {
 // A restart from the death until the last rank of the next generation has started.
 class Restart {
  public:
-    // `nodes`: those that are here; `nodes_at_start`: how many the old generation began with.
-    Restart(std::string reason, std::set<uint32_t> nodes, size_t nodes_at_start, Time now)
+    // `nodes`: those that are here.
+    Restart(std::string reason, std::set<uint32_t> nodes, Time died)
         : reason_(std::move(reason)),
-          died_(now),
-          deadline_(now + kEndsAfterTerm + kEndsAfterKill),
-          awaited_(std::move(nodes)),
-          nodes_at_start_(nodes_at_start) {}
+          died_(died),
+          deadline_(died + kEndsAfterTerm + kEndsAfterKill),
+          awaited_(std::move(nodes)) {}
 
-    // Nothing of the old generation is left on the node. Returns whether that holds for all now.
-    bool ended(uint32_t node) {
-        if (awaited_.erase(node) == 0) return false;
-        ++ended_;
-        return awaited_.empty();
-    }
-    // The node is lost, and with it its ranks. Returns the same.
-    bool lost(uint32_t node) { return awaited_.erase(node) > 0 && awaited_.empty(); }
-    // A broker that reaches fewer than half of the nodes takes itself for the one that is cut off.
-    std::optional<std::string> too_few_nodes() const {
-        if (2 * ended_ >= nodes_at_start_) return std::nullopt;
-        return "only " + std::to_string(ended_) + " of the generation's " + std::to_string(nodes_at_start_) +
-               " nodes can be reached, fewer than half";
-    }
+    // Nothing of the old generation is left on the node, or the node is lost, and with it its ranks. Returns whether that
+    // holds for all now.
+    bool ended(uint32_t node) { return awaited_.erase(node) > 0 && awaited_.empty(); }
     // Whether the next generation has not begun.
     bool is_ending() const { return is_ending_; }
     void begin_next() { is_ending_ = false; }
@@ -122,8 +114,6 @@ class Restart {
     Time deadline_;
     bool is_ending_ = true;
     std::set<uint32_t> awaited_;
-    size_t nodes_at_start_;
-    size_t ended_ = 0;
     std::string change_;
 };
 

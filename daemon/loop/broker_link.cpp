@@ -15,11 +15,11 @@
 namespace dp {
 
 BrokerLink::BrokerLink(event_base* base, const std::vector<std::string>& addresses,
-                       const std::vector<uint16_t>& ports, std::string secret, uint32_t node_rank,
+                       const std::vector<uint16_t>& ports, std::string secret, NodeOfGeneration node,
                        Events events)
     : base_(base),
       secret_(std::move(secret)),
-      node_rank_(node_rank),
+      node_(node),
       events_(std::move(events)),
       // Any of the addresses may lead to the first port.
       pace_(addresses.size(), addresses.size() * ports.size()),
@@ -68,7 +68,9 @@ void BrokerLink::on_closed(Attempt& attempt, const std::string& why) {
     const bool was_joined = joined_ == &attempt;
     end(attempt);
     if (was_joined)
-        events_.on_lost(why);
+        events_.on_lost(why, attempt.connection->closed_by_peer());
+    else if (events_.on_refused)
+        events_.on_refused();
     else if (next_target_ != 0)  // refused: the next candidate at once, unless in a pause between rounds
         try_timer_.after(Time(0));
     else if (attempts_.size() == 0)
@@ -86,7 +88,7 @@ void BrokerLink::on_frame(Attempt& attempt, std::string_view body) {
     if (joined_ == &attempt) {
         if (const auto message = parse_message<wire::ToNode>(body)) return events_.on_message(*message);
         end(attempt);
-        return events_.on_lost("it sent a message that does not parse");
+        return events_.on_lost("it sent a message that does not parse", false);
     }
     if (attempt.expected.empty()) return answer(attempt, body);
     const auto accept = parse_message<wire::Accept>(body);
@@ -98,16 +100,18 @@ void BrokerLink::on_frame(Attempt& attempt, std::string_view body) {
 
 void BrokerLink::answer(Attempt& attempt, std::string_view body) {
     const auto challenge = parse_message<wire::Challenge>(body);
-    if (!challenge || challenge->nonce().size() != kNonceBytes || challenge->protocol() != kProtocol) {
-        if (challenge && challenge->protocol() != kProtocol) events_.on_other_version(challenge->protocol());
+    if (!challenge || challenge->nonce().size() != kNonceBytes || challenge->protocol() != kNodeProtocol) {
+        if (challenge && challenge->protocol() != kNodeProtocol)
+            events_.on_other_version(challenge->protocol());
         return end(attempt);
     }
     wire::Response response;
     response.set_nonce(make_nonce());
-    response.set_node_rank(node_rank_);
+    response.set_node_rank(node_.node_rank);
+    response.set_generation(node_.generation);
     const Target& target = targets_[attempt.target];
-    ProofText about{Prover::relay, challenge->nonce(), response.nonce(),
-                    node_rank_,    target.port,        target.address};
+    ProofText about{Prover::relay,    challenge->nonce(), response.nonce(), node_.node_rank,
+                    node_.generation, target.port,        target.address};
     response.set_proof(make_proof(secret_, about));
     about.prover = Prover::broker;
     attempt.expected = make_proof(secret_, about);

@@ -22,17 +22,26 @@ inline constexpr Time kStagger{20};
 // How long to wait at a stranger's port, or one behind a firewall, while the others are tried.
 inline constexpr Time kAttemptTimeout{2000};
 
+// Who connects.
+struct NodeOfGeneration {
+    uint32_t node_rank = 0;
+    uint32_t generation = 0;
+};
+
 class BrokerLink {
  public:
     struct Events {
         std::function<void(const std::string& own_address)> on_joined;
         std::function<void(const wire::ToNode&)> on_message;
-        std::function<void(const std::string& why)> on_lost;  // after on_joined only
+        // After on_joined only. `by_peer`: the broker, or its host, knows.
+        std::function<void(const std::string& why, bool by_peer)> on_lost;
         std::function<void(uint32_t protocol)> on_other_version;
+        // If given: nobody there now, or nobody who takes this node in. Else it tries again.
+        std::function<void()> on_refused = {};
     };
 
     BrokerLink(event_base* base, const std::vector<std::string>& addresses,
-               const std::vector<uint16_t>& ports, std::string secret, uint32_t node_rank, Events events);
+               const std::vector<uint16_t>& ports, std::string secret, NodeOfGeneration node, Events events);
 
     // Sends at the end of this turn of the loop, so that a turn's messages share a packet.
     void send(const wire::FromNode& message);
@@ -59,7 +68,7 @@ class BrokerLink {
     event_base* base_;
     std::vector<Target> targets_;
     std::string secret_;
-    uint32_t node_rank_;
+    NodeOfGeneration node_;
     Events events_;
     size_t next_target_ = 0;
     SearchPace pace_;

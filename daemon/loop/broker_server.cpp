@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "engine/ending.hpp"
 #include "framing.hpp"
 #include "loop/handshake.hpp"
 #include "loop/tcp.hpp"
@@ -10,10 +11,12 @@
 namespace dp {
 
 BrokerServer::BrokerServer(event_base* base, int socket, std::string secret, uint32_t nodes,
-                           RejectedPeers& rejected, OnMessage on_message, OnLost on_lost)
+                           std::function<Standing()> standing, RejectedPeers& rejected, OnMessage on_message,
+                           OnLost on_lost)
     : base_(base),
       secret_(std::move(secret)),
       nodes_(nodes),
+      standing_(std::move(standing)),
       port_(local_end(socket).port),
       rejected_(rejected),
       on_message_(std::move(on_message)),
@@ -40,7 +43,7 @@ void BrokerServer::accept(Fd socket) {
         [this, &peer](std::string_view body) { on_frame(peer, body); },
         [this, &peer](const std::string& why, bool over_limit) { on_closed(peer, why, over_limit); });
     wire::Challenge challenge;
-    challenge.set_protocol(kProtocol);
+    challenge.set_protocol(kNodeProtocol);
     challenge.set_nonce(peer.nonce);
     peer.connection->send(to_frame(challenge));
 }
@@ -67,9 +70,18 @@ void BrokerServer::prove(Peer& peer, std::string_view body) {
     if (!response || response->nonce().size() != kNonceBytes)
         return refuse(peer, "it sent no answer to the challenge");
     const std::string here = local_end(peer.connection->fd()).address;
-    ProofText about{Prover::relay, peer.nonce, response->nonce(), response->node_rank(), port_, here};
+    ProofText about{
+        Prover::relay, peer.nonce, response->nonce(), response->node_rank(), response->generation(),
+        port_,         here};
     if (!proof_equals(make_proof(secret_, about), response->proof()))
         return refuse(peer, "it does not know this step's secret");
+    const Standing own = standing_();
+    if (about.generation < own.generation && own.is_settled) {
+        accept(peer, about);
+        peer.connection->send(to_frame(wrap(&wire::ToNode::mutable_abort,
+                                            abort_message("the step goes on without this node", kBroken))));
+    }
+    if (about.generation != own.generation) return drop(peer);  // a relay that comes too late, or too early
     if (response->node_rank() >= nodes_ || by_node_.contains(response->node_rank()))
         return drop(peer);  // no stranger: a relay that found two ways here
     unproven_.erase(peer.id);
@@ -77,8 +89,13 @@ void BrokerServer::prove(Peer& peer, std::string_view body) {
     by_node_[*peer.node] = &peer;
     peer.deadline.reset();
     peer.connection->set_frame_limit(kMaxFrame);
-    wire::Accept accept;
+    accept(peer, about);
+}
+
+void BrokerServer::accept(Peer& peer, const ProofText& relay) {
+    ProofText about = relay;
     about.prover = Prover::broker;
+    wire::Accept accept;
     accept.set_proof(make_proof(secret_, about));
     peer.connection->send(to_frame(accept));
 }

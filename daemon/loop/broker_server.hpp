@@ -13,6 +13,7 @@
 
 #include "dp.pb.h"
 #include "loop/connection.hpp"
+#include "loop/handshake.hpp"
 #include "loop/listener.hpp"
 #include "loop/numbered.hpp"
 
@@ -26,8 +27,15 @@ class BrokerServer {
     using OnMessage = std::function<void(uint32_t node, const wire::FromNode&)>;
     using OnLost = std::function<void(uint32_t node, const std::string& why)>;
 
-    BrokerServer(event_base* base, int socket, std::string secret, uint32_t nodes, RejectedPeers& rejected,
-                 OnMessage on_message, OnLost on_lost);
+    // The generation of this node now, and whether those of an earlier one cannot go on any more: they are told so.
+    struct Standing {
+        uint32_t generation = 0;
+        bool is_settled = false;
+    };
+
+    BrokerServer(event_base* base, int socket, std::string secret, uint32_t nodes,
+                 std::function<Standing()> standing, RejectedPeers& rejected, OnMessage on_message,
+                 OnLost on_lost);
 
     void send(uint32_t node, const SharedMessage<wire::ToNode>& message);
     // Closes after everything has been sent.
@@ -49,6 +57,7 @@ class BrokerServer {
     event_base* base_;
     std::string secret_;
     uint32_t nodes_;
+    std::function<Standing()> standing_;
     uint16_t port_;
     RejectedPeers& rejected_;
     OnMessage on_message_;
@@ -62,6 +71,7 @@ class BrokerServer {
     void on_frame(Peer& peer, std::string_view body);
     void on_closed(Peer& peer, const std::string& why, bool over_limit);
     void prove(Peer& peer, std::string_view body);
+    void accept(Peer& peer, const ProofText& relay);
     void refuse(Peer& peer, const std::string& why);
     void lose(Peer& peer, const std::string& why);
     void drop(Peer& peer);

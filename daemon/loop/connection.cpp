@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <cstring>
 
 namespace dp {
@@ -20,6 +21,7 @@ void Connection::start(OnFrame on_frame, OnClosed on_closed) {
             if (at(self).finishing_) shutdown(at(self).fd(), SHUT_WR);
         },
         [](bufferevent*, short what, void* self) {
+            at(self).closed_by_peer_ = (what & BEV_EVENT_EOF) || EVUTIL_SOCKET_ERROR() == ECONNRESET;
             if (what & BEV_EVENT_EOF)
                 at(self).close_with("its connection closed");
             else if (what & BEV_EVENT_ERROR)

@@ -44,6 +44,8 @@ class Connection {
     // Whether the kernel has everything that was sent. It delivers that even if this process is gone: closing
     // the socket now discards nothing, because all input was read.
     bool is_idle() const;
+    // Whether it ended because the peer, or its host, has no such connection any more: not for want of an answer.
+    bool closed_by_peer() const { return closed_by_peer_; }
     int fd() const { return bufferevent_getfd(buffer_.get()); }
 
  private:
@@ -51,6 +53,7 @@ class Connection {
     size_t limit_;
     bool finishing_ = false;
     bool closed_ = false;
+    bool closed_by_peer_ = false;
     OnFrame on_frame_;
     OnClosed on_closed_;
 

@@ -43,8 +43,18 @@ event_base* new_event_base() {
     return base;
 }
 
-NodeFacts facts_of_this_node(const DaemonConfig& config) {
+// Where a relay could be the broker after a lost one; without a socket if it cannot.
+BoundPort port_of_follower(const DaemonConfig& config) {
+    if (config.broker || !config.settings.outlives_nodes()) return {};
+    auto port = listen_on_first_free(binding_order(config.candidates, read_ephemeral_range()), "a broker");
+    if (port) return std::move(*port);
+    log_line("node " + config.host + " cannot follow a lost broker: " + port.error().message);
+    return {};
+}
+
+NodeFacts facts_of_this_node(const DaemonConfig& config, uint16_t port) {
     NodeFacts facts;
+    facts.port = port;
     if (config.settings.serves_torch())
         for (auto& one : interface_addresses()) facts.addresses.push_back(std::move(one.address));
     // srun -e with a separate file per node or task: nobody reads the messages of rank 0's node there.
@@ -61,7 +71,8 @@ Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
       clock_(steady_now()),
       tasks_(config.tasks, config.job_id == 0 ? Cgroups{} : cgroups_of_step(read_file("/proc/self/cgroup")),
              config.settings.restarts_ranks()),
-      node_(config, facts_of_this_node(config), now()),
+      follower_port_(port_of_follower(config)),
+      node_(config, facts_of_this_node(config, follower_port_.port), now()),
       ranks_(
           base_.get(), kFdRanks, rejected_,
           [this](ConnectionId id, const wire::FromRank& message) {
@@ -85,7 +96,9 @@ Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
              }),
       leave_timer_(base_.get(), [this] { event_base_loopbreak(base_.get()); }),
       look_timer_(base_.get(), [this] { look_at_ranks(); }),
-      clear_timer_(base_.get(), [this] { clear_ranks(); }) {
+      clear_timer_(base_.get(), [this] { clear_ranks(); }),
+      secret_(secret),
+      relink_timer_(base_.get(), [this] { relink(); }) {
     watch_signals();
     watch_control();
     if (config_.settings.restarts_ranks())
@@ -102,21 +115,36 @@ Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
     if (config_.settings.wants_table()) wait_for_tiles();
     look_timer_.after(kLookEvery);
     if (config_.broker)
-        start_broker(secret);
+        start_broker();
     else
-        start_relay(secret);
+        start_relay();
 }
 
-void Daemon::start_broker(const std::string& secret) {
-    broker_.emplace(config_, getuid(), now());
+// To a relay that is not the broker come only those that want it to be.
+void Daemon::serve_relays(int socket) {
     broker_server_.emplace(
-        base_.get(), kFdBroker, secret, config_.nodes, rejected_,
+        base_.get(), socket, secret_, config_.nodes,
+        [this] {
+            return BrokerServer::Standing{node_.generation(), node_.is_settled()};
+        },
+        rejected_,
         [this](uint32_t node, const wire::FromNode& message) {
+            if (!broker_) return perform(node_.on_supporter(node, message, now()));
             const bool leaves = message.has_leave();
             perform(broker_->on_message(node, message, now()));
             if (leaves) broker_server_->close(node);
         },
-        [this](uint32_t node, const std::string& why) { perform(broker_->on_lost(node, why, now())); });
+        [this](uint32_t node, const std::string& why) {
+            if (broker_)
+                perform(broker_->on_lost(node, why, now()));
+            else
+                node_.on_supporter_lost(node);
+        });
+}
+
+void Daemon::start_broker() {
+    broker_.emplace(config_, getuid(), now());
+    serve_relays(kFdBroker);
     master_ = {Fd(kFdMaster), config_.master_port};
     coordinator_ = {Fd(kFdCoordinator), config_.coordinator_port};
     if (config_.settings.serves_torch()) serve_torch();
@@ -136,7 +164,10 @@ Try<MasterPorts> Daemon::renew_ports() {
     const auto candidates = binding_order(config_.candidates, read_ephemeral_range());
     const bool serves = config_.settings.serves_torch();
     torch_server_.reset();
-    if (*config_.settings.port == 0)
+    if (*config_.settings.port != 0 && !master_.socket)  // an elected broker's
+        master_ = DP_TRY(serves ? listen_on_first_free({*config_.settings.port}, "MASTER_PORT")
+                                : hold_first_free({*config_.settings.port}, "MASTER_PORT"));
+    else if (*config_.settings.port == 0)
         master_ = DP_TRY(serves ? listen_on_first_free(candidates, "MASTER_PORT")
                                 : hold_first_free(candidates, "MASTER_PORT"));
     coordinator_ = DP_TRY(hold_first_free(candidates, "a coordinator"));
@@ -144,20 +175,49 @@ Try<MasterPorts> Daemon::renew_ports() {
     return MasterPorts{master_.port, coordinator_.port};
 }
 
-void Daemon::start_relay(const std::string& secret) {
-    broker_link_.emplace(
-        base_.get(), config_.broker_addresses, config_.candidates, secret, config_.node_rank,
-        BrokerLink::Events{
-            [this](const std::string& seen) {
+void Daemon::start_relay() {
+    broker_link_.emplace(base_.get(), config_.broker_addresses, config_.candidates, secret_,
+                         NodeOfGeneration{config_.node_rank, config_.generation}, events_of_link());
+}
+
+BrokerLink::Events Daemon::events_of_link() {
+    const auto is_present = [this, link = ++link_] { return link == link_; };
+    return {
+        [this, is_present](const std::string& seen) {
+            if (is_present())
                 perform(node_.on_joined(config_.node_addr.empty() ? seen : config_.node_addr, now()));
-            },
-            [this](const wire::ToNode& message) {
-                if (message.has_farewell()) broker_link_->finish();
-                perform(node_.on_broker(message, now()));
-            },
-            [this](const std::string& why) { perform(node_.on_broker_lost(why, now())); },
-            [this](uint32_t protocol) { node_.on_other_version(protocol); },
-        });
+        },
+        [this, is_present](const wire::ToNode& message) {
+            if (!is_present()) return;
+            if (message.has_farewell()) broker_link_->finish();
+            perform(node_.on_broker(message, now()));
+        },
+        [this, is_present](const std::string& why, bool by_peer) {
+            if (is_present()) perform(node_.on_broker_lost(why, now(), by_peer));
+        },
+        [this](uint32_t protocol) { node_.on_other_version(protocol); },
+    };
+}
+
+// Not from a call-back of the link that it ends.
+void Daemon::relink() {
+    broker_link_.reset();
+    if (!next_link_) return;
+    BrokerLink::Events events = events_of_link();
+    events.on_refused = [this, link = link_] {
+        if (link == link_) perform(node_.on_broker_lost("it refuses", now()));
+    };
+    const auto to = std::exchange(next_link_, std::nullopt);
+    broker_link_.emplace(base_.get(), std::vector{to->address()},
+                         std::vector{static_cast<uint16_t>(to->port())}, secret_,
+                         NodeOfGeneration{config_.node_rank, node_.generation()}, std::move(events));
+}
+
+// This node is the broker: what its supporters have said was meant for that.
+void Daemon::take_over(const NodeActions& actions) {
+    broker_.emplace(config_, getuid(), *actions.elected, now());
+    for (const auto& [node, message] : actions.supporters) perform(broker_->on_message(node, message, now()));
+    perform(node_.on_joined(config_.master_addr, now()));
 }
 
 void Daemon::run() {
@@ -232,7 +292,7 @@ void Daemon::clear_ranks() {
     if (tasks_.kill_offspring() > 0)
         clear_timer_.after(kClearEvery);
     else
-        perform(node_.on_cleared());
+        perform(node_.on_cleared(now()));
 }
 
 void Daemon::signal_ranks(int number) {
@@ -264,6 +324,8 @@ void Daemon::perform(const NodeActions& actions) {
     for (const auto& line : actions.log) log_line(line);
     Try<void> published;
     if (actions.plan) published = publish_plan(kFdPlanFile, kFdReady, *actions.plan);
+    // The others have found the broker: nobody takes this node for it.
+    if (actions.plan && follower_port_.socket) serve_relays(follower_port_.socket.get());
     if (actions.no_plan) published = publish_failure(kFdPlanFile, kFdReady, *actions.no_plan);
     if (!published) log_line(published.error().message);
     for (const auto& [connection, message] : actions.to_ranks) ranks_.send(connection, message);
@@ -284,6 +346,13 @@ void Daemon::perform(const NodeActions& actions) {
     if (keepers_ && actions.no_other_life) keepers_->no_other_life();
     if (keepers_ && actions.next_life) keepers_->begin_life(*actions.next_life);
     if (actions.clear_ranks) clear_timer_.after(Time(0));
+    if (actions.seek || actions.stay) {
+        next_link_ = actions.seek;
+        ++link_;
+        relink_timer_.after(Time(0));
+    }
+    for (uint32_t node : actions.refused)
+        if (broker_server_) broker_server_->close(node);
     for (const auto& asked : actions.lookups)
         perform(node_.on_answer(wrap(&wire::FromNode::mutable_owner, owner_of_client(asked))));
     for (const auto& page : actions.pages)
@@ -291,6 +360,7 @@ void Daemon::perform(const NodeActions& actions) {
     if (actions.measure)
         perform(node_.on_answer(wrap(&wire::FromNode::mutable_usage, measure(*actions.measure))));
     send(actions.to_broker);
+    if (actions.elected) take_over(actions);
     settle();
 }
 
@@ -298,13 +368,13 @@ void Daemon::send(const std::vector<wire::FromNode>& messages) {
     bool leaves = false;
     for (const auto& message : messages) {
         leaves |= message.has_leave();
-        if (broker_link_)
-            broker_link_->send(message);
-        else
+        if (broker_)
             mail_.to_broker.push_back(message);
+        else if (broker_link_)
+            broker_link_->send(message);
     }
     // The step waits for this daemon's end, and an answer would cost it two more turns on busy CPUs.
-    if (leaves && broker_link_) {
+    if (leaves && broker_link_ && !broker_) {
         broker_link_->flush();
         if (broker_link_->is_idle()) perform(node_.on_broker_lost("it has been told all", now()));
     }

@@ -53,6 +53,7 @@ class Daemon {
     RejectedPeers rejected_;
     AwakeClock clock_;
     Tasks tasks_;
+    BoundPort follower_port_;  // where this relay could be the broker
     Node node_;
     const DaemonConfig& config_ = node_.config();
     std::optional<Broker> broker_;
@@ -62,7 +63,7 @@ class Daemon {
     UsageReader usage_;
     GpuProbe gpus_;
     MetricsServer metrics_;
-    std::optional<BrokerServer> broker_server_;
+    std::optional<BrokerServer> broker_server_;  // also of a relay that can be the next broker
     std::optional<BrokerLink> broker_link_;
     std::optional<TorchServer> torch_server_;
     EventPtr control_event_;
@@ -72,6 +73,10 @@ class Daemon {
     Timer look_timer_;
     Timer clear_timer_;
     BoundPort master_, coordinator_;  // on rank 0's node
+    const std::string secret_;
+    Timer relink_timer_;
+    std::optional<wire::Roll::Successor> next_link_;  // for that
+    uint64_t link_ = 0;  // the number of the present one: what an older one still says is not heard
     bool leaving_ = false;
 
     // On rank 0's node the two engines use these instead of a socket.
@@ -82,8 +87,12 @@ class Daemon {
     } mail_;
 
     Time now() { return clock_.at(steady_now()); }
-    void start_broker(const std::string& secret);
-    void start_relay(const std::string& secret);
+    void start_broker();
+    void start_relay();
+    void serve_relays(int socket);
+    BrokerLink::Events events_of_link();
+    void relink();
+    void take_over(const NodeActions& actions);
     void watch_signals();
     void watch_control();
     void read_control_packets();

@@ -31,10 +31,11 @@ std::string make_nonce() {
 }
 
 std::string make_proof(std::string_view secret, const ProofText& about) {
-    std::string text = about.prover == Prover::relay ? "slurm-dp relay 2|" : "slurm-dp broker 2|";
+    std::string text = about.prover == Prover::relay ? "slurm-dp relay 3|" : "slurm-dp broker 3|";
     text += about.broker_nonce;
     text += about.relay_nonce;
-    for (int shift = 24; shift >= 0; shift -= 8) text += static_cast<char>(about.node_rank >> shift);
+    for (const uint32_t number : {about.node_rank, about.generation})
+        for (int shift = 24; shift >= 0; shift -= 8) text += static_cast<char>(number >> shift);
     text += static_cast<char>(about.broker_port >> 8);
     text += static_cast<char>(about.broker_port);
     text += about.broker_address;

@@ -31,6 +31,7 @@ struct ProofText {
     std::string_view broker_nonce;
     std::string_view relay_nonce;
     uint32_t node_rank = 0;
+    uint32_t generation = 0;  // of the relay's node, and the broker's: what is past cannot be replayed
     uint16_t broker_port = 0;
     std::string_view broker_address;  // numeric
 };

@@ -51,6 +51,8 @@ def changed(lines):
 
 
 LOST = "node {} (ranks {}) is lost: silent for 3 s"
+LOST_BROKER = "node {} (ranks {}) is lost: it has confirmed no heartbeat for 1 s"
+ALONE = "slurm-dp: only 1 of 4 nodes can be reached, too few to go on; ending the step"
 
 
 @pytest.mark.essential
@@ -148,37 +150,82 @@ def test_a_network_cut_in_halves_goes_on_where_rank_0_is(another_cluster):
     site.assert_nothing_left(deadline=10)
 
 
-def test_rank_0s_node_alone_does_not_go_on_without_the_others(another_cluster):
+def test_the_others_go_on_without_rank_0s_node_that_is_cut_off(another_cluster):
     site = another_cluster(nodes=4, **SITE)
     step = Step(site, "--dp-min-nodes=1")
     step.met(8)
+    before = ranks_of(site)
     with contextlib.ExitStack() as cuts:
         for other in ("node02", "node03", "node04"):
             cuts.enter_context(site.cut_off(other, "node01"))
-        until(lambda: not ranks_of(site), 20, "the end of all ranks")
-    lines = [line for line in step.end() if line.endswith("ending the step")]
-    assert any(line.endswith("; only 1 of the generation's 4 nodes can be reached, fewer than half; ending the step")
-               for line in lines), lines
+        gone = until(lambda: None if any(os.path.exists(f"/proc/{before[rank]}") for rank in (0, 1)) else time.time(), 10, "the end of its ranks")
+        step.met(6)
+        assert step.homes() == {rank: f"node0{2 + rank // 2}" for rank in range(6)}
+        for pid in ranks_of(site).values():
+            assert os.stat(f"/proc/{pid}").st_ctime > gone - 0.1
+    lines = step.end()
+    assert ALONE in lines, lines
+    assert changed(lines[-1:]) == [(LOST_BROKER.format("node01", "0-1"), 1, "with 6 ranks on 3 nodes")], lines
     site.assert_nothing_left(deadline=10)
 
 
-@pytest.mark.parametrize("what", ["keeper", "daemon", "slurmstepd"])
-def test_a_spare_takes_the_place_of_a_node_whose_process_is_killed(another_cluster, what):
+@pytest.mark.essential
+def test_a_broker_follows_a_broker(another_cluster):
+    """The daemon on rank 0's node is killed, and then the one that has followed it."""
+    site = another_cluster(nodes=5, **SITE)
+    step = Step(site, "--dp-spares=2", nodes=5)
+    step.met(6)
+    for victim, follower in (("node01", "node04"), ("node04", "node05")):
+        os.kill(next(p["pid"] for p in site.processes([victim]) if p["command"].startswith("dp-rendezvousd")), signal.SIGKILL)
+        step.met(6)
+        assert step.homes() == {0: follower, 1: follower, 2: "node02", 3: "node02", 4: "node03", 5: "node03"}
+    lines = step.end()
+    assert changed(lines) == [("node node01 (ranks 0-1) is lost: its connection closed", 1, "with spare node node04"),
+                              ("node node04 (ranks 0-1) is lost: its connection closed", 2, "with spare node node05")], lines
+    site.assert_nothing_left(deadline=10)
+
+
+def test_rank_0s_node_loses_its_power(another_cluster):
     site = another_cluster(nodes=4, **SITE)
+    step = Step(site, "--dp-spares=1", "--dp-min-nodes=1")
+    step.met(6)
+    site.kill("node01")
+    step.met(6)
+    assert step.homes() == {0: "node04", 1: "node04", 2: "node02", 3: "node02", 4: "node03", 5: "node03"}
+    site.kill("node04")
+    step.met(4)
+    assert step.homes() == {0: "node02", 1: "node02", 2: "node03", 3: "node03"}
+    lines = step.end()
+    assert changed(lines) == [(LOST_BROKER.format("node01", "0-1"), 1, "with spare node node04"),
+                              (LOST_BROKER.format("node04", "0-1"), 2, "with 4 ranks on 2 nodes")], lines
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("what", ["keeper", "daemon", "slurmstepd"])
+def test_a_spare_takes_the_place_of_a_node_whose_process_is_killed(another_cluster, what, number):
+    """Also of the node that has rank 0 and the broker."""
+    site = another_cluster(nodes=4, **SITE)
+    node, ranks = f"node0{1 + number}", f"{2 * number}-{2 * number + 1}"
     step = Step(site, "--dp-spares=1")
     step.met(6)
-    rank = ranks_of(site)[3]
+    rank = ranks_of(site)[2 * number + 1]
+    lost = f"node {node} (ranks {ranks}) is lost: its connection closed"
     if what == "keeper":
-        victim, said = parent_of(rank), "the keeper of rank 3 on node02 was killed by signal 9 (SIGKILL)"
+        victim, said = parent_of(rank), f"the keeper of rank {2 * number + 1} on {node} was killed by signal 9 (SIGKILL)"
     elif what == "daemon":
-        victim = next(p["pid"] for p in site.processes(["node02"]) if p["command"].startswith("dp-rendezvousd"))
-        said = "node node02 (ranks 2-3) is lost: its connection closed"
+        victim = next(p["pid"] for p in site.processes([node]) if p["command"].startswith("dp-rendezvousd"))
+        said = lost
     else:
-        victim, said = parent_of(parent_of(rank)), "slurmstepd on node02 is gone; its 2 ranks are ended"
+        victim, said = parent_of(parent_of(rank)), f"slurmstepd on {node} is gone; its 2 ranks are ended"
     os.kill(victim, signal.SIGKILL)
     step.met(6)
-    assert step.homes()[3] == "node04"
+    assert step.homes()[2 * number + 1] == "node04"
     lines = step.end()
+    if number == 0:
+        # What its daemon says goes through slurmstepd.
+        assert [line for line in lines if line == f"slurm-dp: {said}"] == ([f"slurm-dp: {said}"] if what == "keeper" else []), lines
+        lines = [line for line in lines if line != f"slurm-dp: {said}"]
+        said = lost
     assert changed(lines) == [(said, 1, "with spare node node04")], lines
     site.assert_nothing_left(deadline=10)
 

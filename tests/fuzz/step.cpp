@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A step of three nodes with two ranks each: joins, starts, hellos, calls, exits, cut connections and time in
-// any order, and any bytes in the place of a message. Nothing crashes, what the broker says goes to nodes
+// any order, and any bytes in the place of a message, also of a broker's and of who wants another one. Nothing crashes, what the broker says goes to nodes
 // that are there, and as long as nobody lies every call of a rank that is there has an answer in time.
 #include "engine/simulation.hpp"
 #include "target.hpp"
@@ -11,16 +11,21 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     constexpr uint32_t kNodes = 3;
     constexpr uint32_t kRanks = 6;
     fuzz::Bytes bytes(data, size);
-    Simulation step(kNodes, kRanks / kNodes, Time(10000), bytes.byte() % 2 == 1,
-                    static_cast<FailureAction>(bytes.byte() % 3));
+    const bool want_table = bytes.byte() % 2 == 1;
+    const uint8_t kind = bytes.byte();
+    Settings more;
+    if (kind >= 128) more.min_nodes = 1;
+    Simulation step(kNodes, kRanks / kNodes, Time(10000), want_table, static_cast<FailureAction>(kind % 3),
+                    more);
     std::set<std::pair<uint32_t, uint64_t>> calls;  // rank, id
     std::set<uint32_t> gone;                        // ranks that hear nothing any more
     bool honest = true;
     for (unsigned moves = 0; !bytes.empty() && moves < 300; ++moves) {
         const uint8_t what = bytes.byte();
         const uint32_t rank = bytes.byte() % kRanks;
+        if (rank >= step.ranks.size()) continue;  // the world has shrunk
         const uint32_t node = step.node_of(rank);
-        switch (what % 14) {
+        switch (what % 16) {
             case 0:
                 step.join(node);
                 break;
@@ -69,6 +74,16 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                 honest = false;
                 if (auto message = parse_message<wire::FromNode>(bytes.take(bytes.byte())))
                     step.from_node(node, *message);
+                break;
+            case 13:
+                honest = false;
+                if (auto message = parse_message<wire::ToNode>(bytes.take(bytes.byte())))
+                    step.to_node(node, *message);
+                break;
+            case 14:
+                honest = false;
+                if (auto message = parse_message<wire::FromNode>(bytes.take(bytes.byte())))
+                    step.support(node, bytes.byte() % kNodes, *message);
                 break;
             default:
                 honest = false;

@@ -27,6 +27,7 @@ struct StepShape {
     FailureAction on_failure = FailureAction::abort;  // --dp-on-failure
     bool torch_store = false;                         // --dp-store=torch
     uint32_t spares = 0;                              // --dp-spares: the last of the nodes
+    bool broker_dies = false;                         // the last node, a spare, follows it
     uint32_t world() const { return (nodes - spares) * ranks_per_node; }
 };
 

@@ -26,11 +26,15 @@ SimulatedNodes::SimulatedNodes(const StepShape& shape, const RealBroker& broker,
     : shape_(shape), told_(std::move(told)), base_(event_base_new()), ticks_(base_, [this] { tick(); }) {
     auto secret = secret_from_hex(broker.secret());
     if (!secret) die(secret.error().message);
+    secret_ = *secret;
+    if (shape.broker_dies) start_follower();
     for (uint32_t n = 1; n < shape.nodes; ++n) {
-        auto& node = nodes_.emplace_back(std::make_unique<SimulatedNode>(config_of(n), engine_now()));
-        node->link =
-            std::make_unique<BrokerLink>(base_, std::vector<std::string>{"127.0.0.1"},
-                                         std::vector<uint16_t>{broker.port()}, *secret, n, events_of(*node));
+        NodeFacts facts;
+        if (n + 1 == shape.nodes) facts.port = follower_.port.port;
+        auto& node = nodes_.emplace_back(std::make_unique<SimulatedNode>(config_of(n), facts, engine_now()));
+        node->link = std::make_unique<BrokerLink>(base_, std::vector<std::string>{"127.0.0.1"},
+                                                  std::vector<uint16_t>{broker.port()}, secret_,
+                                                  NodeOfGeneration{n, 0}, events_of(*node));
     }
     ticks_.after(kTick);
 }
@@ -44,6 +48,7 @@ DaemonConfig SimulatedNodes::config_of(uint32_t node) const {
         config.ranks.push_back(rank);
     config.tasks = shape_.ranks_per_node;
     config.world_size = shape_.world();
+    config.nodes = shape_.nodes;
     config.broker_host = "sim0";
     config.settings.on_failure = shape_.on_failure;
     config.settings.spares = shape_.spares;
@@ -62,8 +67,10 @@ BrokerLink::Events SimulatedNodes::events_of(SimulatedNode& node) {
                 perform(node, node.engine.on_broker(message, engine_now()));
                 tick(node);
             },
-            [this, &node](const std::string& why) {
+            [this, &node](const std::string& why, bool by_peer) {
                 if (node.is_dead) return;
+                if (shape_.broker_dies)
+                    return perform(node, node.engine.on_broker_lost(why, engine_now(), by_peer));
                 if (!leaving_) die("a simulated node lost the broker: " + why);
                 ++left_;
             },
@@ -72,7 +79,14 @@ BrokerLink::Events SimulatedNodes::events_of(SimulatedNode& node) {
 
 void SimulatedNodes::perform(SimulatedNode& node, const NodeActions& actions) {
     if (actions.plan) ++planned_;
-    for (const auto& message : actions.to_broker) node.link->send(message);
+    if (actions.seek || actions.stay) seek(node, actions);
+    for (const auto& message : actions.to_broker) {
+        if (is_broker(node))
+            perform(follower_.broker->on_message(shape_.nodes - 1, message, engine_now()));
+        else if (node.link)
+            node.link->send(message);
+    }
+    if (actions.elected) elect(node, actions);
     SharedBytes read;
     wire::ToRank shared;
     for (const auto& [connection, message] : actions.to_ranks) {
@@ -83,6 +97,62 @@ void SimulatedNodes::perform(SimulatedNode& node, const NodeActions& actions) {
         told_(node.first_rank + static_cast<uint32_t>(connection), shared);
     }
     follow_restart(node, actions);
+}
+
+// ---- the broker dies (shape.broker_dies) ----
+
+void SimulatedNodes::start_follower() {
+    auto port =
+        listen_on_first_free(candidate_ports({static_cast<uint32_t>(getpid()), 1, 0, ""}), "a broker");
+    if (!port) die(port.error().message);
+    follower_.port = std::move(*port);
+    follower_.rejected.emplace("the benchmark");
+    follower_.timer.emplace(base_, [this] { perform(follower_.broker->tick(engine_now())); });
+    follower_.server.emplace(
+        base_, follower_.port.socket.get(), secret_, shape_.nodes,
+        [this] {
+            return BrokerServer::Standing{nodes_.back()->generation, false};
+        },
+        *follower_.rejected,
+        [this](uint32_t node, const wire::FromNode& message) {
+            if (follower_.broker)
+                perform(follower_.broker->on_message(node, message, engine_now()));
+            else
+                perform(*nodes_.back(), nodes_.back()->engine.on_supporter(node, message, engine_now()));
+        },
+        [](uint32_t, const std::string& why) { die("the follower lost a node: " + why); });
+}
+
+void SimulatedNodes::seek(SimulatedNode& node, const NodeActions& actions) {
+    node.next_link = actions.seek;
+    node.relink = std::make_unique<Timer>(base_, [this, &node] {
+        node.link.reset();
+        if (const auto to = std::exchange(node.next_link, std::nullopt))
+            node.link = std::make_unique<BrokerLink>(
+                base_, std::vector<std::string>{to->address()},
+                std::vector<uint16_t>{static_cast<uint16_t>(to->port())}, secret_,
+                NodeOfGeneration{node.engine.config().node_rank, node.generation}, events_of(node));
+    });
+    node.relink->after(Time(0));
+}
+
+void SimulatedNodes::elect(SimulatedNode& node, const NodeActions& actions) {
+    follower_.broker.emplace(node.engine.config(), getuid(), *actions.elected, engine_now());
+    for (const auto& [supporter, message] : actions.supporters)
+        perform(follower_.broker->on_message(supporter, message, engine_now()));
+    perform(node, node.engine.on_joined("127.0.0.1", engine_now()));
+}
+
+void SimulatedNodes::perform(const BrokerActions& actions) {
+    for (const auto& [node, message] : actions.sends) {
+        if (node + 1 == shape_.nodes)
+            perform(*nodes_.back(), nodes_.back()->engine.on_broker(message.whole(), engine_now()));
+        else
+            follower_.server->send(node, message);
+    }
+    if (actions.renew_ports) perform(follower_.broker->on_ports(MasterPorts{1, 2}, engine_now()));
+    if (const auto next = follower_.broker->next_deadline())
+        follower_.timer->after(std::max(Time(0), *next - engine_now()));
 }
 
 // As keepers and their ranks would.
@@ -97,7 +167,7 @@ void SimulatedNodes::follow_restart(SimulatedNode& node, const NodeActions& acti
             perform(node, node.engine.on_rank_closed(rank, engine_now()));
         tell_of_all(ControlEvent::Kind::exit, *actions.signal_ranks);
     }
-    if (actions.clear_ranks) perform(node, node.engine.on_cleared());
+    if (actions.clear_ranks) perform(node, node.engine.on_cleared(engine_now()));
     if (!actions.next_life) return;
     node.generation = actions.next_life->generation;
     on_next_life_();

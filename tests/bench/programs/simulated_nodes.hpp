@@ -12,8 +12,11 @@
 #include <string>
 #include <vector>
 
+#include "engine/broker.hpp"
 #include "engine/node.hpp"
 #include "loop/broker_link.hpp"
+#include "loop/broker_server.hpp"
+#include "loop/log.hpp"
 #include "loop/timer.hpp"
 #include "real_broker.hpp"
 
@@ -48,13 +51,16 @@ class SimulatedNodes {
 
  private:
     struct SimulatedNode {
-        SimulatedNode(const DaemonConfig& config, Time now)
-            : first_rank(config.ranks.empty() ? 0 : config.ranks.front()), engine(config, {}, now) {}
+        SimulatedNode(const DaemonConfig& config, NodeFacts facts, Time now)
+            : first_rank(config.ranks.empty() ? 0 : config.ranks.front()),
+              engine(config, std::move(facts), now) {}
         uint32_t first_rank;
         uint32_t generation = 0;
         bool is_dead = false;
         Node engine;
         std::unique_ptr<BrokerLink> link;
+        std::unique_ptr<Timer> relink;
+        std::optional<wire::Roll::Successor> next_link;
     };
 
     StepShape shape_;
@@ -68,7 +74,24 @@ class SimulatedNodes {
     std::function<void()> on_next_life_;
     bool leaving_ = false;
 
+    // Of the last node, where it is to follow the broker.
+    struct {
+        BoundPort port;
+        std::optional<RejectedPeers> rejected;
+        std::optional<BrokerServer> server;
+        std::optional<Broker> broker;
+        std::optional<Timer> timer;
+    } follower_;
+    std::string secret_;
+
     DaemonConfig config_of(uint32_t node) const;
+    void start_follower();
+    bool is_broker(const SimulatedNode& node) const {
+        return follower_.broker && &node == nodes_.back().get();
+    }
+    void perform(const BrokerActions& actions);
+    void elect(SimulatedNode& node, const NodeActions& actions);
+    void seek(SimulatedNode& node, const NodeActions& actions);
     BrokerLink::Events events_of(SimulatedNode& node);
     SimulatedNode& node_of(uint32_t rank) { return *nodes_.at(rank / shape_.ranks_per_node - 1); }
     uint32_t local(uint32_t rank) const { return rank % shape_.ranks_per_node; }

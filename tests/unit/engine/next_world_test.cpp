@@ -42,18 +42,25 @@ TEST(NextWorld, GivesTheRanksOfLostNodesToSparesOrGoesOnWithoutThem) {
         Wish wish;
         Ranks after;
         std::vector<uint32_t> came;
+        uint32_t broker = 0;
     } cases[] = {
         {four, {}, {2}, four, {}},
         {four, {1}, {2}, {{0, 1}, {}, {2, 3}, {}}, {2}},
-        {four, {0, 1}, {2}, {{}, {}, {0, 1}, {2, 3}}, {2, 3}},
-        {four, {0, 2}, {2}, {{}, {2, 3}, {}, {0, 1}}, {3}},
+        {four, {0, 1}, {2}, {{}, {}, {0, 1}, {2, 3}}, {2, 3}, 2},
+        {four, {0, 2}, {2}, {{}, {2, 3}, {}, {0, 1}}, {3}, 3},
+        // Rank 0 moves to the broker.
+        {four, {0, 1}, {2}, {{}, {}, {2, 3}, {0, 1}}, {2, 3}, 3},
+        {four, {0, 2}, {2}, {{}, {0, 1}, {}, {2, 3}}, {3}, 1},
+        {{{0, 1}, {}, {}}, {0}, {2}, {{}, {}, {0, 1}}, {2}, 2},
+        {{{0, 1}, {2, 3}, {4, 5}}, {0}, {0, 1}, {{}, {2, 3}, {0, 1}}, {}, 2},
+        {{{0}, {1, 2}, {3}}, {0}, {0, 1}, {{}, {1, 2}, {0}}, {}, 2},
         // A spare that is lost leaves the world as it is.
         {four, {2}, {2}, {{0, 1}, {2, 3}, {}, {}}, {}},
         // The others move up, in their order.
         {{{0, 1}, {2, 3}, {4, 5}}, {1}, {0, 1}, {{0, 1}, {}, {2, 3}}, {}},
-        {{{0, 1}, {2, 3}, {4, 5}}, {0, 1}, {0, 1}, {{}, {}, {0, 1}}, {}},
+        {{{0, 1}, {2, 3}, {4, 5}}, {0, 1}, {0, 1}, {{}, {}, {0, 1}}, {}, 2},
         // One comes, and one is missing.
-        {{{0, 1}, {2, 3}, {4, 5}, {}}, {0, 1}, {1, 2}, {{}, {}, {2, 3}, {0, 1}}, {3}},
+        {{{0, 1}, {2, 3}, {4, 5}, {}}, {0, 1}, {1, 2}, {{}, {}, {2, 3}, {0, 1}}, {3}, 3},
         {{{0, 1}, {2, 3}, {4, 5}, {}}, {1, 2}, {1, 2}, {{0, 1}, {}, {}, {2, 3}}, {3}},
         // A spare that has too few tasks stays one.
         {{{0, 1, 2}, {3, 4, 5}, {}}, {1}, {1, 1}, {{0, 1, 2}, {}, {}}, {}},
@@ -61,7 +68,7 @@ TEST(NextWorld, GivesTheRanksOfLostNodesToSparesOrGoesOnWithoutThem) {
         {{{0, 1}, {2, 3}, {4, 5}}, {1}, {0, 1, 2}, {{0, 1}, {}, {2, 3}}, {}},
     };
     for (const auto& c : cases) {
-        const auto world = next_world(nodes_of(c.before, c.lost), settings_of(c.wish));
+        const auto world = next_world(nodes_of(c.before, c.lost), settings_of(c.wish), c.broker);
         ASSERT_TRUE(world) << world.error().message;
         EXPECT_EQ(world->ranks, c.after);
         EXPECT_EQ(world->came, c.came);
@@ -93,10 +100,28 @@ TEST(NextWorld, SaysWhyThereIsNone) {
          "the 4 ranks that are left cannot be divided by --dp-tensor=3 times --dp-pipeline=1"},
     };
     for (const auto& c : cases) {
-        const auto world = next_world(nodes_of(c.before, c.lost), settings_of(c.wish));
+        const auto world = next_world(nodes_of(c.before, c.lost), settings_of(c.wish), 0);
         ASSERT_FALSE(world) << c.why;
         EXPECT_EQ(world.error().message, c.why);
     }
+}
+
+TEST(NextWorld, GroupsTheRanksOfNodesThatDoNotAnswer) {
+    const struct {
+        uint32_t size;
+        Ranks here;
+        size_t lost;
+        uint32_t most;
+        Ranks groups;
+    } cases[] = {
+        {4, {{0, 1}, {2, 3}}, 0, 2, {}},
+        {6, {{2, 3}, {}}, 2, 2, {{0, 1}, {4, 5}}},
+        {6, {{}}, 3, 2, {{0, 1}, {2, 3}, {4, 5}}},
+        {6, {{2}}, 2, 4, {{0, 1}, {3, 4, 5}}},
+        {4, {{1, 3}}, 1, 2, {{0, 2}}},  // --distribution=cyclic
+    };
+    for (const auto& c : cases)
+        EXPECT_EQ(ranks_of_lost(c.size, nodes_of(c.here, {}), c.lost, c.most), c.groups);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A step without a socket: one Broker, a Node a node, and the messages between them delivered in order. Tests
-// drive the clock.
+// A step without a socket: one Broker, and those that are elected after it, a Node a node, and the messages between
+// them delivered in order. Tests drive the clock.
 #pragma once
 
 #include <algorithm>
@@ -59,7 +59,10 @@ class Simulation {
                 config.ranks.push_back(rank);
                 homes_.push_back({n, rank - n * ranks_per_node});
             }
-            nodes.push_back(std::make_unique<Node>(config, NodeFacts{{address(n)}, false}, now));
+            const auto port =
+                static_cast<uint16_t>(n == 0 || !config.settings.outlives_nodes() ? 0 : 20000 + n);
+            nodes.push_back(std::make_unique<Node>(config, NodeFacts{{address(n)}, false, port}, now));
+            links_.push_back(0);
             plans.emplace_back();
             no_plans.emplace_back();
             signals.emplace_back();
@@ -98,7 +101,7 @@ class Simulation {
         for (uint32_t rank = 0; rank < ranks.size(); ++rank) start(rank);
     }
     // Nothing is left of the node's ranks.
-    void clear(uint32_t node) { perform(node, nodes[node]->on_cleared()); }
+    void clear(uint32_t node) { perform(node, nodes[node]->on_cleared(clock(node))); }
     // The news of the exit alone: its connection may still hold last words.
     void exit_first(uint32_t rank, int status) {
         control(rank, {ControlEvent::Kind::exit, homes_[rank].task, status});
@@ -171,13 +174,34 @@ class Simulation {
     }
     void lose_launcher(uint32_t node) { perform(node, nodes[node]->on_launcher_lost()); }
     // Somebody connects to the broker's node; the nodes' kernels say `owner`, or nothing at all.
-    void connect(const wire::WhoOwns& asked) { perform(broker->on_connection(asked, now)); }
-    void open_torch_store(uint32_t node) { perform(broker->on_torch_arrival(node, now)); }
+    void connect(const wire::WhoOwns& asked) { perform_broker(0, broker->on_connection(asked, now)); }
+    void open_torch_store(uint32_t node) { perform_broker(0, broker->on_torch_arrival(node, now)); }
     // Any message, as if a relay had sent it.
     void from_node(uint32_t node, const wire::FromNode& message) {
-        perform(broker->on_message(node, message, now));
+        perform_broker(0, broker->on_message(node, message, now));
     }
-    void cut(uint32_t node) { perform(broker->on_lost(node, "its connection closed", now)); }
+    // Likewise, as if its broker had sent it (no plan: where ranks are, it knows); or as if a relay had sent it to the
+    // node, which is not the broker.
+    void to_node(uint32_t node, const wire::ToNode& message) {
+        if (message.has_plan()) return;
+        perform(node, nodes[node]->on_broker(message, clock(node)));
+    }
+    void support(uint32_t node, uint32_t relay, const wire::FromNode& message) {
+        perform(node, nodes[node]->on_supporter(relay, message, clock(node)));
+    }
+    // Its connection to its broker closes.
+    void cut(uint32_t node) { close_at(links_[node], node); }
+    // The daemon of a broker, or of one that others support, is killed, and its connections close.
+    void kill_daemon(uint32_t node) {
+        frozen.insert(node);
+        close_all(node);
+        if (links_[node] != node) later([this, node] { close_at(links_[node], node); });
+    }
+    Broker* broker_at(uint32_t node) {
+        if (node == 0) return broker.get();
+        const auto found = elected.find(node);
+        return found == elected.end() ? nullptr : found->second.get();
+    }
 
     // In steps, as deadlines would wake a loop.
     void pass(Time time, Time step = Time(50)) {
@@ -185,21 +209,32 @@ class Simulation {
             now = std::min(end, now + step);
             for (uint32_t n = 0; n < nodes.size(); ++n)
                 if (!frozen.contains(n)) perform(n, nodes[n]->tick(clock(n)));
-            if (!frozen.contains(0)) perform(broker->tick(now));
+            for (uint32_t n = 0; n < nodes.size(); ++n)
+                if (Broker* there = broker_at(n); there && !frozen.contains(n))
+                    perform_broker(n, there->tick(clock(n)));
         }
     }
 
     // With is_manual: the next message of one of the links, which keep their own order; false: there is none.
     bool deliver_one(uint64_t choice) {
-        const size_t waiting = up_.size() + down_.size();
+        const size_t waiting = up_.size() + down_.size() + later_.size();
         if (waiting == 0) return false;
         const size_t picked = choice % waiting;
         busy_ = true;
-        if (picked < up_.size())
-            deliver_up(first_of(up_, up_[picked].first));
-        else
-            deliver_down(first_of(down_, down_[picked - up_.size()].first));
+        if (picked < up_.size()) {
+            const auto first = first_of(up_, up_[picked]);
+            if (!waits(first->node, first->broker)) deliver_up(first);
+        } else if (picked < up_.size() + down_.size()) {
+            const auto first = first_of(down_, down_[picked - up_.size()]);
+            if (!waits(first->node, first->broker)) deliver_down(first);
+        } else {
+            const auto at = later_.begin() + static_cast<ptrdiff_t>(picked - up_.size() - down_.size());
+            const auto event = std::move(*at);
+            later_.erase(at);
+            event();
+        }
         busy_ = false;
+        settle();
         return true;
     }
 
@@ -209,9 +244,12 @@ class Simulation {
         return false;
     }
 
-    bool is_manual = false;  // messages wait for deliver_one
+    bool is_manual = false;       // messages wait for deliver_one
+    bool end_by_signals = false;  // ranks, at once
+    bool clears_late = false;     // what ranks have started ends as it happens
     Time now{1000};
-    std::unique_ptr<Broker> broker;
+    std::unique_ptr<Broker> broker;                       // the first, on node 0
+    std::map<uint32_t, std::unique_ptr<Broker>> elected;  // by node
     std::vector<std::unique_ptr<Node>> nodes;
     std::vector<RankView> ranks;
     std::vector<std::optional<NodePlan>> plans;
@@ -227,7 +265,8 @@ class Simulation {
     std::vector<std::string> log;
     // Nodes whose daemon is stopped, or cut off without a word: nothing comes from there or gets there.
     std::set<uint32_t> frozen;
-    std::set<uint32_t> cut_off;  // nodes that live, but whose network is gone
+    std::set<uint32_t> cut_off;     // nodes that live, but whose network is gone
+    std::set<uint32_t> other_part;  // of a network that is cut in two
     std::optional<wire::Owner> owner;
     // How far a node's clock is before the broker's.
     std::map<uint32_t, Time> clock_ahead;
@@ -253,8 +292,17 @@ class Simulation {
     };
     std::vector<Home> homes_;  // by rank
     bool kept_ = false;
-    std::deque<std::pair<uint32_t, wire::FromNode>> up_;
-    std::deque<std::pair<uint32_t, wire::ToNode>> down_;
+    template <typename Message>
+    struct OnItsWay {
+        uint32_t node;
+        uint32_t broker;
+        Message message;
+    };
+    std::deque<OnItsWay<wire::FromNode>> up_;
+    std::deque<OnItsWay<wire::ToNode>> down_;
+    std::deque<std::function<void()>> later_;  // connections that open or close
+    std::vector<uint32_t> links_;              // by node: whose connection it has, or seeks
+    std::set<uint32_t> closed_;                // brokers that have left
     bool busy_ = false;
 
     Time clock(uint32_t node) const {
@@ -280,11 +328,21 @@ class Simulation {
         if (actions.kill_keepers) keepers_killed[node] = true;
         if (actions.clear_ranks) {
             to_clear.push_back(node);
-            if (!uncleared.contains(node)) clear(node);
+            if (clears_late)
+                later([this, node] { clear(node); });
+            else if (!uncleared.contains(node))
+                clear(node);
         }
         if (actions.signal_ranks) signals[node].emplace_back(now, *actions.signal_ranks);
+        if (actions.signal_ranks && end_by_signals)
+            for (uint32_t task = 0; task < ranks_per_node_; ++task)
+                later([this, node, task] {
+                    perform(node,
+                            nodes[node]->on_keeper({ControlEvent::Kind::exit, task, SIGKILL}, clock(node)));
+                });
         for (const auto& [connection, parts] : actions.to_ranks) {
             const wire::ToRank message = parts.whole();
+            if (connection > ranks.size()) continue;  // of a world that was larger
             RankView& rank = ranks[connection - 1];
             if (message.has_welcome()) rank.welcome = true;
             if (message.has_reply()) rank.replies[message.reply().id()] = message.reply();
@@ -294,6 +352,7 @@ class Simulation {
         }
         for (const auto& [asker, message] : actions.answers) {
             const auto rank = static_cast<uint32_t>(asker - 1);
+            if (rank >= ranks.size()) continue;
             if (message.has_reply()) ranks[rank].replies[0] = message.reply();
             if (message.has_status()) told_status = message.status();
             if (message.has_usage()) told_usage.emplace_back(rank, message.usage());
@@ -313,56 +372,151 @@ class Simulation {
         messages_to_broker += actions.to_broker.size();
         for (const auto& message : actions.to_broker)
             largest_to_broker = std::max(largest_to_broker, message.ByteSizeLong());
-        for (auto& message : actions.to_broker) up_.emplace_back(node, std::move(message));
+        if (actions.seek || actions.stay) relink(node, actions.seek);
+        for (uint32_t supporter : actions.refused)
+            later([this, node, supporter] {
+                if (links_[supporter] == node && reaches(supporter, node)) lose_link(supporter);
+            });
+        for (auto& message : actions.to_broker) up_.push_back({node, links_[node], std::move(message)});
+        if (actions.elected) {
+            links_[node] = node;
+            elected[node] = std::make_unique<Broker>(nodes[node]->config(), 0, *actions.elected, clock(node));
+            for (const auto& [supporter, message] : actions.supporters)
+                perform_broker(node, elected[node]->on_message(supporter, message, clock(node)));
+            perform(node, nodes[node]->on_joined(address(node), clock(node)));
+        }
         settle();
     }
-    void perform(BrokerActions actions) {
+    // The old connection closes, and a new one opens if it can.
+    void relink(uint32_t node, const std::optional<wire::Roll::Successor>& to) {
+        const uint32_t old = links_[node];
+        const auto is_of_old = [&](const auto& one) { return one.node == node && one.broker == old; };
+        std::erase_if(up_, is_of_old);
+        std::erase_if(down_, is_of_old);
+        if (old != node) later([this, node, old] { close_at(old, node); });
+        links_[node] = node;
+        if (!to) return;
+        const uint32_t target = to->node_rank();
+        links_[node] = target;
+        later([this, node, target] {
+            if (links_[node] != target || !reaches(node, target) || frozen.contains(node)) return;
+            if (nodes[node]->generation() == nodes[target]->generation())  // as their proofs have it
+                perform(node, nodes[node]->on_joined(address(node), clock(node)));
+            else
+                lose_link(node);
+        });
+    }
+    void close_all(uint32_t at) {
+        for (uint32_t other = 0; other < nodes.size(); ++other)
+            if (other != at && links_[other] == at && reaches(other, at))
+                later([this, at, other] {
+                    if (links_[other] == at) lose_link(other);
+                });
+    }
+    void lose_link(uint32_t node) {
+        if (!frozen.contains(node))
+            perform(node, nodes[node]->on_broker_lost("its connection closed", clock(node)));
+    }
+    // `at`, which may be a broker, sees the node's connection close.
+    void close_at(uint32_t at, uint32_t node) {
+        if (frozen.contains(at) || !reaches(at, node)) return;
+        if (Broker* there = broker_at(at))
+            perform_broker(at, there->on_lost(node, "its connection closed", clock(at)));
+        else
+            nodes[at]->on_supporter_lost(node);
+    }
+    void later(std::function<void()> event) {
+        later_.push_back(std::move(event));
+        settle();
+    }
+    // Whether the network carries what one says to the other.
+    bool reaches(uint32_t a, uint32_t b) const {
+        return a == b || (!cut_off.contains(a) && !cut_off.contains(b) &&
+                          other_part.contains(a) == other_part.contains(b));
+    }
+    void perform_broker(uint32_t at, BrokerActions actions) {
         log.insert(log.end(), actions.log.begin(), actions.log.end());
         decisions.insert(decisions.end(), actions.decisions.begin(), actions.decisions.end());
         for (const auto& [node, message] : actions.sends) {
             ++messages_to_nodes;
-            const auto& there = broker->membership().nodes().at(node);
+            const auto& there = broker_at(at)->membership().nodes().at(node);
             if (!there.joined || there.lost) ++messages_to_nobody;
-            down_.emplace_back(node, message.whole());
+            down_.push_back({node, at, message.whole()});
         }
+        for (uint32_t node : actions.refused)
+            later([this, at, node] {
+                if (links_[node] == at && reaches(node, at)) lose_link(node);
+            });
         if (actions.renew_ports)
-            perform(broker->on_ports(no_ports.empty() ? Try<MasterPorts>(MasterPorts{29500, 29501})
-                                                      : Try<MasterPorts>(fail(no_ports)),
-                                     now));
+            perform_broker(
+                at, broker_at(at)->on_ports(no_ports.empty() ? Try<MasterPorts>(MasterPorts{29500, 29501})
+                                                             : Try<MasterPorts>(fail(no_ports)),
+                                            clock(at)));
+        if (broker_at(at)->finished() && closed_.insert(at).second) close_all(at);
         settle();
     }
     void settle() {
-        if (busy_ || is_manual) return;
+        if (busy_) return;
         busy_ = true;
-        while (!up_.empty() || !down_.empty()) {
-            if (!up_.empty())
+        if (is_manual) settle_own();
+        while (!is_manual && (!up_.empty() || !down_.empty() || !later_.empty())) {
+            if (!up_.empty()) {
                 deliver_up(up_.begin());
-            else
+            } else if (!down_.empty()) {
                 deliver_down(down_.begin());
+            } else {
+                const auto event = std::move(later_.front());
+                later_.pop_front();
+                event();
+            }
         }
         busy_ = false;
     }
-    template <typename Link>
-    static typename Link::iterator first_of(Link& link, uint32_t node) {
-        return std::find_if(link.begin(), link.end(), [&](const auto& one) { return one.first == node; });
+    // Between a broker and its own node there is no network.
+    void settle_own() {
+        const auto is_own = [](const auto& one) { return one.node == one.broker; };
+        for (;;) {
+            if (const auto up = std::ranges::find_if(up_, is_own); up != up_.end())
+                deliver_up(up);
+            else if (const auto down = std::ranges::find_if(down_, is_own); down != down_.end())
+                deliver_down(down);
+            else
+                return;
+        }
     }
-    bool is_frozen(uint32_t node) const {
-        return node != 0 && (frozen.contains(node) || frozen.contains(0) || cut_off.contains(node));
+    template <typename Link>
+    static typename Link::iterator first_of(Link& link, const typename Link::value_type& like) {
+        return std::find_if(link.begin(), link.end(), [&](const auto& one) {
+            return one.node == like.node && one.broker == like.broker;
+        });
+    }
+    // It is sent again and again until the network is whole.
+    bool waits(uint32_t node, uint32_t at) const {
+        return !reaches(node, at) && !frozen.contains(node) && !frozen.contains(at) && links_[node] == at;
+    }
+    // A message between the node and the broker gets there.
+    bool arrives(uint32_t node, uint32_t at) const {
+        return node == at ||
+               (!frozen.contains(node) && !frozen.contains(at) && reaches(node, at) && links_[node] == at);
     }
     void settle_in(uint32_t node, const NodePlan::Place& place) {
         ranks.resize(place.world_size);
         homes_.resize(place.world_size);
         for (uint32_t task = 0; task < place.ranks.size(); ++task) homes_[place.ranks[task]] = {node, task};
     }
-    void deliver_up(std::deque<std::pair<uint32_t, wire::FromNode>>::iterator at) {
-        auto [node, message] = std::move(*at);
-        up_.erase(at);
-        if (!is_frozen(node)) perform(broker->on_message(node, message, now));
+    void deliver_up(std::deque<OnItsWay<wire::FromNode>>::iterator one) {
+        auto [node, at, message] = std::move(*one);
+        up_.erase(one);
+        if (!arrives(node, at)) return;
+        if (Broker* there = broker_at(at))
+            perform_broker(at, there->on_message(node, message, clock(at)));
+        else
+            perform(at, nodes[at]->on_supporter(node, message, clock(at)));
     }
-    void deliver_down(std::deque<std::pair<uint32_t, wire::ToNode>>::iterator at) {
-        auto [node, message] = std::move(*at);
-        down_.erase(at);
-        if (!is_frozen(node)) perform(node, nodes[node]->on_broker(message, clock(node)));
+    void deliver_down(std::deque<OnItsWay<wire::ToNode>>::iterator one) {
+        auto [node, at, message] = std::move(*one);
+        down_.erase(one);
+        if (arrives(node, at)) perform(node, nodes[node]->on_broker(message, clock(node)));
     }
 };
 

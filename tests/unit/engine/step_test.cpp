@@ -135,7 +135,7 @@ TEST(Plan, ABrokerThatIsLostBeforeItIsTheConcernOfAFew) {
 TEST(Plan, ANodeThatMetAnotherVersionSaysSoAtTheDeadline) {
     Simulation s(2, 2);
     s.join(0);
-    s.nodes[1]->on_other_version(kProtocol + 1);
+    s.nodes[1]->on_other_version(kNodeProtocol + 1);
     s.pass(Time(10100));
     ASSERT_TRUE(s.no_plans[1]);
     EXPECT_NE(s.no_plans[1]->find("install the same version of slurm-dp on both"), std::string::npos);

@@ -29,12 +29,14 @@ class Network : public ServerTest {
     BoundPort port = *listen_on_first_free(candidate_ports({77, 1, 0, ""}), "a test");
     std::vector<uint32_t> joined;  // node ranks whose Join the broker has read
     std::vector<uint32_t> lost;
+    BrokerServer::Standing standing;
     uint32_t other_version = 0;      // as a relay saw it
     std::vector<wire::ToNode> told;  // to any relay
     BrokerServer server{base.get(),
                         port.socket.get(),
                         secret,
                         64,
+                        [this] { return standing; },
                         rejected,
                         [this](uint32_t node, const wire::FromNode& message) {
                             if (message.has_join()) joined.push_back(node);
@@ -42,19 +44,21 @@ class Network : public ServerTest {
                         [this](uint32_t node, const std::string&) { lost.push_back(node); }};
     std::vector<std::unique_ptr<BrokerLink>> links;
 
-    BrokerLink& relay(uint32_t node, const std::string& with_secret, std::vector<uint16_t> ports = {}) {
+    BrokerLink& relay(uint32_t node, const std::string& with_secret, std::vector<uint16_t> ports = {},
+                      uint32_t of_generation = 0) {
         if (ports.empty()) ports = {port.port};
         const size_t index = links.size();
         links.emplace_back();
         links[index] = std::make_unique<BrokerLink>(
-            base.get(), std::vector<std::string>{kHere}, ports, with_secret, node,
+            base.get(), std::vector<std::string>{kHere}, ports, with_secret,
+            NodeOfGeneration{node, of_generation},
             BrokerLink::Events{[this, index, node](const std::string&) {
                                    wire::FromNode message;
                                    message.mutable_join()->set_node_rank(node);
                                    links[index]->send(message);
                                },
                                [this](const wire::ToNode& message) { told.push_back(message); },
-                               [](const std::string&) {},
+                               [](const std::string&, bool) {},
                                [this](uint32_t protocol) { other_version = protocol; }});
         return *links[index];
     }
@@ -91,8 +95,8 @@ class Network : public ServerTest {
         wire::Response response;
         response.set_nonce(make_nonce());
         response.set_node_rank(node);
-        response.set_proof(
-            make_proof(secret, {Prover::relay, challenge.nonce(), response.nonce(), node, port.port, kHere}));
+        response.set_proof(make_proof(
+            secret, {Prover::relay, challenge.nonce(), response.nonce(), node, 0, port.port, kHere}));
         return response;
     }
 
@@ -194,7 +198,7 @@ TEST_F(Network, ABrokerThatCannotProveItselfIsPassedOver) {
             },
             [](const std::string&, bool) {});
         wire::Challenge challenge;
-        challenge.set_protocol(kProtocol);
+        challenge.set_protocol(kNodeProtocol);
         challenge.set_nonce(std::string(kNonceBytes, 'n'));
         connection->send(to_frame(challenge));
     });
@@ -235,7 +239,7 @@ TEST_F(Network, ABrokerOfAnotherVersionIsPassedOverAndNamed) {
     auto other = listen_on_first_free(candidate_ports({79, 1, 0, ""}), "a test");
     ASSERT_TRUE(other);
     wire::Challenge challenge;
-    challenge.set_protocol(kProtocol + 1);
+    challenge.set_protocol(kNodeProtocol + 1);
     challenge.set_nonce(make_nonce());
     std::unique_ptr<Connection> answer;
     Listener listener(base.get(), other->socket.get(), rejected, [&](Fd fd) {
@@ -245,7 +249,7 @@ TEST_F(Network, ABrokerOfAnotherVersionIsPassedOverAndNamed) {
     });
     relay(1, secret, {other->port, port.port});
     EXPECT_TRUE(run([&] { return joined == std::vector<uint32_t>{1}; }));
-    EXPECT_EQ(other_version, kProtocol + 1);
+    EXPECT_EQ(other_version, kNodeProtocol + 1);
 }
 
 // A man in the middle: listens where the relay looks first, and forwards every frame in both directions.
@@ -294,13 +298,45 @@ Fd listening_on(const std::string& address, uint16_t number) {
     return fd;
 }
 
+// It is no stranger, so nothing is said; nor does the generation in the proof alone help.
+TEST_F(Network, ARelayOfAnotherGenerationIsNotTakenIn) {
+    standing.generation = 3;
+    relay(1, secret, {}, 2);
+    relay(2, secret, {}, 4);
+    relay(3, secret, {}, 3);
+    ASSERT_TRUE(run([&] { return !joined.empty(); }));
+    EXPECT_FALSE(run([&] { return joined.size() > 1; }, std::chrono::milliseconds(300)));
+    EXPECT_EQ(joined, std::vector<uint32_t>{3});
+    // What was proven for generation 2 is no proof in generation 3, whatever is written beside it.
+    const Fd fd = stranger();
+    const auto challenge = parse_message<wire::Challenge>(receive(fd));
+    ASSERT_TRUE(challenge);
+    wire::Response response;
+    response.set_nonce(make_nonce());
+    response.set_node_rank(4);
+    response.set_generation(3);
+    response.set_proof(
+        make_proof(secret, {Prover::relay, challenge->nonce(), response.nonce(), 4, 2, port.port, kHere}));
+    const std::string frame = to_frame(response);
+    ASSERT_EQ(write(fd.get(), frame.data(), frame.size()), static_cast<ssize_t>(frame.size()));
+    EXPECT_TRUE(receive(fd).empty());
+    EXPECT_EQ(joined.size(), 1u);
+    EXPECT_TRUE(told.empty());
+    // Once its nodes cannot go on without this one, it is told so.
+    standing.is_settled = true;
+    relay(5, secret, {}, 2);
+    EXPECT_TRUE(run([&] { return !told.empty(); }));
+    EXPECT_EQ(told.front().abort().reason(), "the step goes on without this node");
+    EXPECT_EQ(joined.size(), 1u);
+}
+
 TEST_F(Network, WhoPassesProofsOnFromAnotherAddressOrPortGetsNowhere) {
     // A broker that has 127.0.0.1 alone, so that somebody else can have its port elsewhere.
     const Fd here = listening_on(kHere, 0);
     const uint16_t number = local_end(here.get()).port;
     std::vector<uint32_t> in;
     BrokerServer broker(
-        base.get(), here.get(), secret, 64, rejected,
+        base.get(), here.get(), secret, 64, [] { return BrokerServer::Standing(); }, rejected,
         [&](uint32_t node, const wire::FromNode&) { in.push_back(node); },
         [](uint32_t, const std::string&) {});
     auto connect_there = [number] {
@@ -316,9 +352,9 @@ TEST_F(Network, WhoPassesProofsOnFromAnotherAddressOrPortGetsNowhere) {
         Between between(base.get(), there.get(), connect_there);
         bool through = false;
         BrokerLink victim(
-            base.get(), {address}, {local_end(there.get()).port}, secret, 7,
+            base.get(), {address}, {local_end(there.get()).port}, secret, {7, 0},
             BrokerLink::Events{[&](const std::string&) { through = true; }, [](const wire::ToNode&) {},
-                               [](const std::string&) {}, [](uint32_t) {}});
+                               [](const std::string&, bool) {}, [](uint32_t) {}});
         EXPECT_TRUE(run([&] { return between.accepted() > 0; })) << address;
         EXPECT_FALSE(run([&] { return through || !in.empty(); }, std::chrono::milliseconds(300))) << address;
     }
@@ -327,9 +363,9 @@ TEST_F(Network, WhoPassesProofsOnFromAnotherAddressOrPortGetsNowhere) {
     join.mutable_join();
     BrokerLink* honest = nullptr;
     BrokerLink link(
-        base.get(), {kHere}, {number}, secret, 7,
+        base.get(), {kHere}, {number}, secret, {7, 0},
         BrokerLink::Events{[&](const std::string&) { honest->send(join); }, [](const wire::ToNode&) {},
-                           [](const std::string&) {}, [](uint32_t) {}});
+                           [](const std::string&, bool) {}, [](uint32_t) {}});
     honest = &link;
     EXPECT_TRUE(run([&] { return in == std::vector<uint32_t>{7}; }));
 }
@@ -344,7 +380,7 @@ TEST_F(Network, WhatIsNoAnswerToTheChallengeIsClosedAndNamed) {
     foreign.set_nonce(make_nonce());
     foreign.set_node_rank(1);
     foreign.set_proof(
-        make_proof(secret, {Prover::relay, make_nonce(), foreign.nonce(), 1, port.port, kHere}));
+        make_proof(secret, {Prover::relay, make_nonce(), foreign.nonce(), 1, 0, port.port, kHere}));
     const std::pair<std::string, const char*> cases[] = {
         {std::string("\x00\x00\x10\x00", 4), "it sent a frame over the limit of 256 bytes"},
         {std::string("\xff\xff\xff\xff", 4), "it sent a frame over the limit of 256 bytes"},

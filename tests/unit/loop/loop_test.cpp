@@ -26,30 +26,31 @@ std::string hex(std::string_view bytes) {
 }
 
 TEST(Handshake, IsHmacSha256OfLabelNoncesAndNode) {
-    // Computed with another implementation (Python's hmac) over "slurm-dp relay 2|" + 32 × 'b' + 32 × 'r' +
-    // 00000001 + 4e21 + "10.0.0.1".
+    // Computed with another implementation (Python's hmac) over "slurm-dp relay 3|" + 32 × 'b' + 32 × 'r' +
+    // 00000001 + 00000002 + 4e21 + "10.0.0.1".
     const std::string secret(32, '\x0b');
-    EXPECT_EQ(hex(make_proof(
-                  secret, {Prover::relay, std::string(32, 'b'), std::string(32, 'r'), 1, 20001, "10.0.0.1"})),
-              "557b78126931d6b7ad056204c31d98b6c31160f93d474d3a75b3310ffcd84982");
-    EXPECT_EQ(hex(make_proof(secret, {Prover::broker, std::string(32, 'b'), std::string(32, 'r'), 1, 20001,
+    EXPECT_EQ(hex(make_proof(secret, {Prover::relay, std::string(32, 'b'), std::string(32, 'r'), 1, 2, 20001,
                                       "10.0.0.1"})),
-              "28a75ab5cff0116977beb1907f8e173c6606b43d2666ba712c846eef5e504a23");
+              "9d065c349d7cd2e5e825ed3ed5df59253fd7a2f66a90d934531e8eb946fba193");
+    EXPECT_EQ(hex(make_proof(secret, {Prover::broker, std::string(32, 'b'), std::string(32, 'r'), 1, 2, 20001,
+                                      "10.0.0.1"})),
+              "305fba4032efffdfb88f0055ffa500f55076e37982d2fd6bbad3ef487d834c21");
 }
 
 TEST(Handshake, EveryPartCounts) {
     const std::string secret(32, 's');
     const std::string a(32, 'a');
     const std::string b(32, 'b');
-    const std::string proof = make_proof(secret, {Prover::relay, a, b, 1, 20001, "10.0.0.1"});
-    EXPECT_TRUE(proof_equals(proof, make_proof(secret, {Prover::relay, a, b, 1, 20001, "10.0.0.1"})));
-    EXPECT_FALSE(proof_equals(proof, make_proof(secret, {Prover::broker, a, b, 1, 20001, "10.0.0.1"})));
-    EXPECT_FALSE(
-        proof_equals(proof, make_proof(std::string(32, 't'), {Prover::relay, a, b, 1, 20001, "10.0.0.1"})));
-    EXPECT_FALSE(proof_equals(proof, make_proof(secret, {Prover::relay, b, a, 1, 20001, "10.0.0.1"})));
-    EXPECT_FALSE(proof_equals(proof, make_proof(secret, {Prover::relay, a, b, 2, 20001, "10.0.0.1"})));
-    EXPECT_FALSE(proof_equals(proof, make_proof(secret, {Prover::relay, a, b, 1, 20002, "10.0.0.1"})));
-    EXPECT_FALSE(proof_equals(proof, make_proof(secret, {Prover::relay, a, b, 1, 20001, "10.0.0.2"})));
+    const std::string proof = make_proof(secret, {Prover::relay, a, b, 1, 2, 20001, "10.0.0.1"});
+    EXPECT_TRUE(proof_equals(proof, make_proof(secret, {Prover::relay, a, b, 1, 2, 20001, "10.0.0.1"})));
+    EXPECT_FALSE(proof_equals(proof, make_proof(secret, {Prover::broker, a, b, 1, 2, 20001, "10.0.0.1"})));
+    EXPECT_FALSE(proof_equals(
+        proof, make_proof(std::string(32, 't'), {Prover::relay, a, b, 1, 2, 20001, "10.0.0.1"})));
+    EXPECT_FALSE(proof_equals(proof, make_proof(secret, {Prover::relay, b, a, 1, 2, 20001, "10.0.0.1"})));
+    EXPECT_FALSE(proof_equals(proof, make_proof(secret, {Prover::relay, a, b, 2, 2, 20001, "10.0.0.1"})));
+    EXPECT_FALSE(proof_equals(proof, make_proof(secret, {Prover::relay, a, b, 1, 3, 20001, "10.0.0.1"})));
+    EXPECT_FALSE(proof_equals(proof, make_proof(secret, {Prover::relay, a, b, 1, 2, 20002, "10.0.0.1"})));
+    EXPECT_FALSE(proof_equals(proof, make_proof(secret, {Prover::relay, a, b, 1, 2, 20001, "10.0.0.2"})));
     EXPECT_FALSE(proof_equals(proof, proof.substr(1)));
     EXPECT_FALSE(proof_equals("", ""));
 }
