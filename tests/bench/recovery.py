@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a death costs, in one run on one machine: from the death of one of 32 real ranks until the last of them has begun its next life, with
---dp-on-failure=restart, with torchrun's restart of the same program, and with another srun of it; from the death of a rank or a node
-until the last of many simulated nodes has the next generation's plan; and what keepers cost a step that nobody disturbs."""
+--dp-on-failure=restart, with torchrun's restart of the same program, and with another srun of it; from the death of a rank, a node or
+the broker until the last of many simulated nodes has the next generation's plan; and what keepers cost a step that nobody disturbs."""
 import json
 import os
 import random
@@ -17,7 +17,8 @@ from stores import PYTHON, torch_problem
 
 NODES, RANKS_PER_NODE = 4, 8
 SIMULATED_NODES, SMOKE_NODES = [8, 64, 512, 2048], [8]  # of as many ranks
-PLAN_MS = {2048: 1000}  # death to the last of so many simulated nodes having the next plan
+# Death to the last of so many simulated nodes having the next plan.
+PLAN_MS = {("rank", 2048): 1000, ("node", 2048): 1000, ("broker", 2048): 1500}
 RANKS = NODES * RANKS_PER_NODE
 OURS, TORCHRUN, AGAIN = "--dp-on-failure=restart", "torchrun --max_restarts", "srun again"
 TARGET_MS = 150  # death to the first instruction of the last rank
@@ -90,11 +91,14 @@ def _recoveries(lives, options):
 
 
 def _simulated(options, what):
-    """→ {nodes: [a dict a round]}: ms from a death, of a rank or a node, until a simulated node has the next plan."""
+    """→ {nodes: [a dict a round]}: ms from a death, of a rank, a node or the broker, until a simulated node has the next plan."""
     found = {}
     for nodes in options.nodes or (SMOKE_NODES if options.smoke else SIMULATED_NODES):
         progress(f"deaths of a {what} among {nodes * RANKS_PER_NODE} simulated ranks")
-        found[nodes] = rounds_of([built("bench-restarts"), daemon_of(BUILD), nodes, RANKS_PER_NODE, min(options.rounds, nodes - 1), what])
+        rounds = min(options.rounds, nodes - 1)
+        step = [built("bench-restarts"), daemon_of(BUILD), nodes, RANKS_PER_NODE]
+        # A broker dies once in a step.
+        found[nodes] = [line for _ in range(rounds) for line in rounds_of([*step, 1, what])] if what == "broker" else rounds_of([*step, rounds, what])
     return found
 
 
@@ -105,8 +109,8 @@ def report_simulated(found, what):
         rows.append([f"{nodes * RANKS_PER_NODE}, {nodes}", str(len(rounds)), *(f"{ms:.1f} ms" for ms in values)])
     print(f"\nfrom the death of a {what} until a node has the next generation's plan, on loopback; medians of rounds\n\n{table(rows)}\n")
     targets = []
-    for nodes, limit in PLAN_MS.items():
-        if nodes in found:
+    for (dead, nodes), limit in PLAN_MS.items():
+        if dead == what and nodes in found:
             slowest = [line["max"] for line in found[nodes]]
             text = worst_verdict(slowest, limit)
             print(f"{nodes * RANKS_PER_NODE} simulated ranks: the last of {nodes} nodes after {statistics.median(slowest):.0f} ms; at most {limit} ms: {text}")
@@ -160,7 +164,7 @@ def run(options):
     warn_if_busy(result["machine"])
     found = {}
     if options.only != "cluster":
-        for what, key in (("rank", "simulated"), ("node", "simulated_nodes")):
+        for what, key in (("rank", "simulated"), ("node", "simulated_nodes"), ("broker", "simulated_brokers")):
             result[key] = _simulated(options, what)
             result["targets"] += report_simulated(result[key], what)
     if options.only != "simulated":
@@ -179,7 +183,7 @@ def run(options):
     if options.svg:
         lines = {f"{name}, a {what} died, simulated": [(nodes * RANKS_PER_NODE, statistics.median(line[key] for line in rounds))
                                                        for nodes, rounds in result.get(of, {}).items()]
-                 for key, name in (("p50", "median node"), ("max", "slowest node")) for of, what in (("simulated", "rank"), ("simulated_nodes", "node"))}
+                 for key, name in (("p50", "median node"), ("max", "slowest node")) for of, what in (("simulated", "rank"), ("simulated_nodes", "node"), ("simulated_brokers", "broker"))}
         lines |= {f"{case}, last of {RANKS} real ranks": [(RANKS, statistics.median(ms))] for case, ms in found.items()}
         plot.write(options.svg, f"Recovery on one machine with {os.cpu_count()} CPUs; simulated: on loopback", "ranks", "from a death on, ms",
                    {name: points for name, points in lines.items() if points})
