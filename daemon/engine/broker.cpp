@@ -33,6 +33,7 @@ Broker::Broker(DaemonConfig config, uid_t owner, Succession succession, Time now
     const size_t nodes = nodes_of(succession.roll, config_.nodes).size();
     plan_sent_ = true;
     node_is_gone_ = true;
+    started_ = std::min(started_, succession.lost_at);
     roll_ = succession.roll.number();
     restart_policy_ = RestartPolicy(config_.settings, succession.roll.restarts_used());
     restart_.emplace("", std::set<uint32_t>(), succession.lost_at);
@@ -107,6 +108,7 @@ bool Broker::is_of_another_generation(const wire::FromNode& message) const {
 
 BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, Time now) {
     if (has_resigned_) return take();
+    if (succession_ && !members_.nodes()[node].joined && !message.has_join()) return take();
     heartbeats_.heard(node, now);
     if (is_of_another_generation(message)) return take();
     if (members_.nodes()[node].lost && !message.has_leave())
@@ -119,7 +121,10 @@ BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, T
     if (message.has_request()) request(node, message.request(), now);
     if (message.has_generation_ended()) renew_if_all_ended(restart_ && restart_->ended(node));
     if (message.has_fault()) fault(node, printable(message.fault().reason(), 300), now);
-    if (message.has_leave()) leave(node, now);
+    if (message.has_leave()) {
+        if (quorum_) quorum_->confirm(node, now);  // it elects nobody any more
+        leave(node, now);
+    }
     if (message.has_owner()) authorization_.answer(node, message.owner());
     if (message.has_status()) {
         wire::TellStatus told;
@@ -157,8 +162,8 @@ void Broker::join(uint32_t node, const wire::Join& join, Time now) {
     if (succession_) {
         if (node == config_.node_rank) return check_succession(now);
         quorum_->join(node);
-        succession_->joined({now + clamped(join.candidature().broker_ends_ms()),
-                             now + clamped(join.candidature().nodes_end_ms())});
+        succession_->joined(
+            {now + clamped(join.support().broker_ends_ms()), now + clamped(join.support().nodes_end_ms())});
         send(node, wrap(&wire::ToNode::mutable_alive, heartbeat(node, now, now)));
         return check_succession(now);
     }
@@ -286,7 +291,9 @@ void Broker::farewell(Time now) {
                             " has left (rank 0's node has finished)";
     deliver(generation_->store.end(wire::LOST, why));
     deliver(generation_->collectives.end(wire::LOST, why));
-    to_all(wrap(&wire::ToNode::mutable_farewell));
+    wire::Farewell last;
+    last.set_end_is_known(abort_is_known_ || generation_->done);
+    to_all(wrap(&wire::ToNode::mutable_farewell, std::move(last)));
 }
 
 // A hello may have been on its way for longer than the calls that followed it, so that their deadlines are a
@@ -314,7 +321,7 @@ BrokerActions Broker::tick(Time now) {
     }
     check_succession(now);
     check_heartbeats(now);
-    check_alone(now);
+    end_without_quorum(now);
     authorization_.expire(now);
     expire_vanished(now);
     dead(held_deaths_.due(now), now);
@@ -331,8 +338,8 @@ std::optional<Time> Broker::next_deadline() const {
     const auto ended = restart_ && restart_->is_ending() ? std::optional(restart_->deadline()) : std::nullopt;
     const auto follows = succession_ && !abort_ ? std::optional(succession_->next_deadline()) : std::nullopt;
     const auto next =
-        earliest({calls, ended, follows, alone_at_, authorization_.next_deadline(), usage_.next_deadline(),
-                  heartbeats_.next_deadline(), held_deaths_.next_deadline(),
+        earliest({calls, ended, follows, quorum_lost_at_, authorization_.next_deadline(),
+                  usage_.next_deadline(), heartbeats_.next_deadline(), held_deaths_.next_deadline(),
                   generation_->vanished.next_deadline(), death_reports_.next_deadline(),
                   generation_->stopped.next_deadline(), finished_ ? std::nullopt : leave_at_});
     if (is_ending()) return next;

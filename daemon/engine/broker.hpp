@@ -81,7 +81,7 @@ class Broker {
     // Whether the step is being ended and there is a node whose ranks its daemon cannot end: it was lost or
     // is frozen, or its launcher was killed, without which Slurm waits forever. (Another part of the step may go on
     // without this one.)
-    bool leaves_ranks_behind() const { return abort_ && node_is_gone_ && !is_alone_; }
+    bool leaves_ranks_behind() const { return abort_ && node_is_gone_ && !has_lost_quorum_; }
 
     const Membership& membership() const { return members_; }
 
@@ -123,9 +123,13 @@ class Broker {
 
     std::optional<wire::Abort> abort_;  // while the step is being ended
     bool node_is_gone_ = false;
-    bool is_alone_ = false;         // most nodes may have lost this broker
-    std::optional<Time> alone_at_;  // when the step ends because of that
-    bool has_resigned_ = false;     // it says nothing any more
+    bool has_lost_quorum_ = false;        // most nodes may have lost this broker
+    std::optional<Time> quorum_lost_at_;  // when the step ends because of that
+    std::optional<Time> aborted_at_;      // at the latest
+    bool abort_is_known_ =
+        false;  // so many nodes have heard that the step ends that the others can elect nobody
+    bool late_before_ = false;   // the last heartbeat
+    bool has_resigned_ = false;  // it says nothing any more
     std::optional<Time> leave_at_;
     bool finished_ = false;
     BrokerActions out_;
@@ -143,9 +147,10 @@ class Broker {
     wire::Alive heartbeat(uint32_t node, Time held, Time now) const;
     void send_heartbeats(Time now);
     void check_quorum(Time delay, Time now);
+    void note_abort_known(Time now);
     void check_succession(Time now);
     void take_over(Time now);
-    void check_alone(Time now);
+    void end_without_quorum(Time now);
     bool can_resign(Time now) const;
     void rank_event(uint32_t node, const wire::RankEvent& event, Time now);
     void hellos(uint32_t node, const wire::Hellos& hellos, Time now);

@@ -49,11 +49,15 @@ void Broker::dead(const std::vector<Death>& held, Time now) {
 }
 
 // Ends the step, or, with --dp-on-failure=report, prints a line and fails calls that wait for these ranks, or, with
-// restart, ends the generation. A lost spare costs only the line.
+// restart, ends the generation. A lost spare costs only the line and a new roll.
 void Broker::dead(const Death& death, Time now) {
     if (death.of_node && death.ranks.empty() && !abort_) {
         out_.log.push_back(death.reason + "; " + plural(members_.spares(), "spare node") + " left");
-        if (quorum_ && !is_ending()) to_all(wrap(&wire::ToNode::mutable_roll, next_roll(now)));
+        // Where a node with ranks is lost, too, the next plan has it.
+        const auto& nodes = members_.nodes();
+        const bool is_whole =
+            std::ranges::none_of(nodes, [](const auto& n) { return n.lost && !n.ranks.empty(); });
+        if (quorum_ && is_whole && !is_ending()) to_all(wrap(&wire::ToNode::mutable_roll, next_roll(now)));
         return;
     }
     if (config_.settings.restarts_ranks()) return end_generation(death, now);
@@ -115,7 +119,10 @@ void Broker::lose(uint32_t node, const std::string& reason, Time delay, Time now
 void Broker::check_heartbeats(Time now) {
     const Heartbeats::News news = heartbeats_.check(now);
     if (news.send) send_heartbeats(now);
-    if (news.send && !news.slept) check_quorum(Time(0), now);
+    // After a pause, what nodes have confirmed is read first.
+    const bool waits = news.slept && !late_before_;
+    if (news.send) late_before_ = news.slept;
+    if (news.send && !waits) check_quorum(Time(0), now);
     if (news.notice && !abort_) say(*news.notice);
     for (uint32_t node : news.dead) {
         out_.refused.push_back(node);

@@ -33,19 +33,20 @@ void Broker::alive(uint32_t node, const wire::Alive& said, Time now) {
     members_.set_clock(node, said.clock_ms(), now);
     if (!quorum_) return;
     quorum_->confirm(node, clamped(said.heard_ms()));
-    if (said.roll() == roll_ && !succession_ && quorum_->knows(node)) send_heartbeats(now);
+    note_abort_known(now);
+    if (said.roll() == roll_ && !succession_ && quorum_->note_known_by(node)) send_heartbeats(now);
     check_succession(now);
 }
 
-// Its own node hears that the roll is settled.
+// To its own node, too, where that must hear that the roll is settled.
 void Broker::send_heartbeats(Time now) {
-    const Time held = quorum_ ? quorum_->held_at(now) : now;
+    const Time held = quorum_ ? quorum_->last_confirmed(now) : now;
     for (const uint32_t node : members_.here())
         if (node != config_.node_rank || quorum_)
             send(node, wrap(&wire::ToNode::mutable_alive, heartbeat(node, held, now)));
 }
 
-// `held`: as in Quorum::held_at.
+// `held`: as in Quorum::last_confirmed.
 wire::Alive Broker::heartbeat(uint32_t node, Time held, Time now) const {
     wire::Alive alive;
     if (!quorum_) return alive;
@@ -61,25 +62,37 @@ wire::Alive Broker::heartbeat(uint32_t node, Time held, Time now) const {
 
 // After `delay`, in which the step's own end may show.
 void Broker::check_quorum(Time delay, Time now) {
-    if (!quorum_ || abort_ || is_alone_ || !plan_sent_ || succession_ || generation_->done) return;
-    if (now - std::max(quorum_->held_at(now), Time(0)) < fenced_after(config_)) return;
-    is_alone_ = true;
-    alone_at_ = now + delay;
+    if (!quorum_ || abort_is_known_ || has_lost_quorum_ || !plan_sent_ || succession_ || generation_->done)
+        return;
+    if (now - std::max(quorum_->last_confirmed(now), Time(0)) < fenced_after(config_)) return;
+    has_lost_quorum_ = true;
+    quorum_lost_at_ = now + delay;
 }
 
-void Broker::check_alone(Time now) {
-    if (!alone_at_ || now < *alone_at_) return;
-    alone_at_.reset();
-    const size_t left = quorum_->since(now - fenced_after(config_) + Time(1));
+void Broker::end_without_quorum(Time now) {
+    if (!quorum_lost_at_ || now < *quorum_lost_at_) return;
+    quorum_lost_at_.reset();
+    if (abort_) {  // its node's ranks had more time, but others may go on without them
+        wire::Abort at_once = abort_message(abort_reason(), {Time(0), Time(0)});
+        return send(config_.node_rank, wrap(&wire::ToNode::mutable_abort, std::move(at_once)));
+    }
+    const size_t left = quorum_->confirmed_since(now - fenced_after(config_) + Time(1));
     abort({(restart_ ? restart_->reason() + "; " : "") + "only " + std::to_string(left) + " of " +
                plural(quorum_->nodes(), "node") + " can be reached, too few to go on",
            {Time(0), Time(0)}});
 }
 
+// What a node confirms now was sent after the abort.
+void Broker::note_abort_known(Time now) {
+    if (!quorum_ || !abort_ || abort_is_known_) return;
+    if (!aborted_at_) aborted_at_ = now;
+    abort_is_known_ = quorum_->confirmed_since(*aborted_at_ + Time(1)) >= quorum_->needed();
+}
+
 // Whether the others can elect another broker, once this one has closed their connections, and that can go on.
 bool Broker::can_resign(Time now) const {
     if (!quorum_ || !plan_sent_ || succession_ || abort_ || restart_policy_.left() == 0 ||
-        quorum_->since(now - kSilent) <= Quorum::majority(quorum_->nodes()))
+        quorum_->confirmed_since(now - kSilent) <= Quorum::majority(quorum_->nodes()))
         return false;
     auto nodes = members_.world();
     nodes[config_.node_rank].is_here = false;
@@ -89,35 +102,38 @@ bool Broker::can_resign(Time now) const {
            next_world(nodes, config_.settings, roll.successors(0).node_rank()).has_value();
 }
 
-// A node may join before the first plan; an elected broker's, after they have lost the same one.
+// Without a succession any node may join that supports nobody. An elected broker takes only nodes that lost the same
+// broker and have the same roll.
 bool Broker::is_awaited(uint32_t node, const wire::Join& join) const {
-    if (node == config_.node_rank || !join.has_candidature())
-        return !succession_ || node == config_.node_rank;
-    const wire::Candidature& said = join.candidature();
-    return succession_ && said.broker() == succession_->from().roll.broker() &&
+    if (node == config_.node_rank || !join.has_support()) return !succession_ || node == config_.node_rank;
+    const wire::Support& said = join.support();
+    return succession_ && std::ranges::count(nodes_of(succession_->from().roll, config_.nodes), node) > 0 &&
+           said.broker() == succession_->from().roll.broker() &&
            said.roll() == succession_->from().roll.number();
 }
 
-// Once most nodes confirm that this one is their broker.
+// Takes over once most nodes confirm that this one is their broker; ends the step if they do not in time.
 void Broker::check_succession(Time now) {
     if (!succession_ || abort_ || out_.renew_ports) return;
     const auto begins = succession_->begins_at();
     if (begins && now >= *begins && members_.nodes()[config_.node_rank].joined) {
-        if (quorum_->since(now - kSilent) >= quorum_->needed()) return take_over(now);
+        if (quorum_->confirmed_since(now - kSilent) >= quorum_->needed()) return take_over(now);
         succession_->note_due();
     }
     if (now < succession_->fails_at()) return;
-    is_alone_ = true;
+    has_lost_quorum_ = true;
     abort({"the rendezvous daemon on " + members_.nodes()[succession_->from().roll.broker()].host +
-           " is lost, and the one on " + config_.host + " that was to follow it reaches only " +
-           std::to_string(quorum_->since(now - kSilent)) + " of " + plural(quorum_->nodes(), "node")});
+           " is lost, and its successor on " + config_.host + " reaches only " +
+           std::to_string(quorum_->confirmed_since(now - kSilent)) + " of " +
+           plural(quorum_->nodes(), "node") + ", too few to go on"});
 }
 
 // The next generation begins without the nodes that have not come.
 void Broker::take_over(Time now) {
     const Succession& from = succession_->from();
     const std::vector<uint32_t> lost = members_.presume_lost(from.roll);
-    Death death{members_.name_nodes(lost) + (lost.size() == 1 ? " is" : " are") + " lost: " + from.why};
+    Death death{members_.name_nodes(lost) +
+                (lost.size() == 1 ? " is lost: " + from.why : " are lost (the broker: " + from.why + ")")};
     death.of_node = true;
     if (const auto why_not = restart_policy_.why_not(death, false, now)) {
         death.reason += "; " + *why_not;

@@ -77,7 +77,8 @@ void Broker::renew_if_all_ended(bool all_ended) {
 }
 
 BrokerActions Broker::on_ports(const Try<MasterPorts>& ports, Time now) {
-    if (has_resigned_ || abort_ || !restart_ || !restart_->is_ending() || !restart_->awaited().empty()) return take();
+    if (has_resigned_ || abort_ || !restart_ || !restart_->is_ending() || !restart_->awaited().empty())
+        return take();
     if (ports) {
         ports_ = *ports;
         begin_generation(now);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A node's part in finding the broker after the one that it has lost (--dp-spares, --dp-min-nodes). The last roll
-// names the successors in order. A node that has ended its ranks supports the first of them that it reaches, one at a
-// time, and is free to go on to the next until that is elected; whoever has the support of most nodes of the roll is
-// (quorum.hpp says why there are never two). Pure; the node's engine owns it.
+// A node's part in electing a new broker after the loss of the last one (--dp-spares, --dp-min-nodes). The last roll
+// lists the successors in order. Once a node has ended its ranks, it supports one successor at a time, the first that
+// it reaches, and moves on to the next if that one is not elected soon. A successor that most nodes of the roll support
+// is elected (quorum.hpp says why there are never two). Pure; the node's engine owns it.
 #pragma once
 
 #include <algorithm>
@@ -23,15 +23,16 @@
 
 namespace dp {
 
-// How many successors a roll names. Whoever looks for one spends kReaches on a node without power.
+// How many successors a roll lists. A search spends kSuccessorConnectTimeout on each that is powered off.
 inline constexpr size_t kSuccessors = 4;
 // How long to try to connect to a successor, and to wait for its election, before going on to the next.
-inline constexpr Time kReaches{1000};
-inline constexpr Time kSupports{1500};
+inline constexpr Time kSuccessorConnectTimeout{1000};
+inline constexpr Time kSupportTimeout{1500};
+inline constexpr Time kFirstStandsLonger{500};
 // After all of them, before the first again.
 inline constexpr Time kElectionPause{100};
-// After this long without a broker the node's step ends.
-inline constexpr Time kElectionLasts{10000};
+// After an election has lasted this long, the step ends on this node. Another's ranks may take 21 s to end (restarts.hpp).
+inline constexpr Time kElectionTimeout{30000};
 
 // Of a roll; none if it cannot be one of a step of so many nodes.
 inline std::vector<uint32_t> nodes_of(const wire::Roll& roll, uint32_t nodes_of_step) {
@@ -42,21 +43,23 @@ inline std::vector<uint32_t> nodes_of(const wire::Roll& roll, uint32_t nodes_of_
 
 class Election {
  public:
-    struct Step {
+    struct Actions {
         std::optional<wire::Roll::Successor> seek;  // connect there, and nowhere else
-        bool stay = false;                          // connect nowhere: this node stands itself
-        bool elected = false;                       // this node is the broker now
-        std::vector<uint32_t> refused;              // supporters to send away
-        std::optional<std::string> over;            // nobody was found: why
+        bool disconnect =
+            false;             // connect to nobody: this node is a candidate itself, or pauses between rounds
+        bool elected = false;  // this node is the broker now
+        std::vector<uint32_t> refused;    // supporters to send away
+        std::optional<std::string> over;  // nobody was found: why
     };
 
     explicit Election(uint32_t self) : self_(self) {}
 
     // The broker of a step of so many nodes, while there was one, said so.
-    Step note(const wire::Roll& roll, uint32_t nodes_of_step) {
+    Actions note(const wire::Roll& roll, uint32_t nodes_of_step) {
         roll_ = roll;
-        nodes_ = nodes_of(roll, nodes_of_step).size();
-        if (nodes_ == 0) roll_.clear_successors();
+        const std::vector<uint32_t> nodes = nodes_of(roll, nodes_of_step);
+        nodes_ = {nodes.begin(), nodes.end()};
+        if (nodes_.empty()) roll_.clear_successors();
         is_settled_ = false;
         return send_away();  // who supports this node because of an earlier one
     }
@@ -65,17 +68,17 @@ class Election {
     bool is_settled() const { return is_settled_; }
 
     // The broker is lost, and nothing is left of this node's ranks.
-    Step begin(OldWorldEnds ends, Time now) {
+    Actions begin(OldWorldEnds ends, Time now) {
         phase_ = Phase::seeking;
         ends_ = ends;
-        over_at_ = now + kElectionLasts;
+        over_at_ = now + kElectionTimeout;
         target_ = 0;
         return go(now);
     }
     bool is_under_way() const { return phase_ != Phase::none; }
     // What this node says to the successor.
-    wire::Candidature candidature(Time now) const {
-        wire::Candidature out;
+    wire::Support support_message(Time now) const {
+        wire::Support out;
         out.set_broker(roll_.broker());
         out.set_roll(roll_.number());
         out.set_is_settled(is_settled_);
@@ -86,17 +89,18 @@ class Election {
     // While it is under way: who is, or is to be, supported.
     const wire::Roll::Successor& target() const { return roll_.successors(std::max(target_, 0)); }
     // The successor is connected.
-    void reached(Time now) { next_at_ = now + kSupports; }
-    // It was elected. From here on it is the broker, and its loss begins another election.
+    void reached(Time now) { next_at_ = now + kSupportTimeout; }
+    // The successor was elected, or this node gives up.
     void found() { phase_ = Phase::none; }
-    Step unreachable(Time now) { return phase_ == Phase::seeking ? next(now) : Step(); }
+    Actions unreachable(Time now) { return phase_ == Phase::seeking ? next(now) : Actions(); }
 
     // Another node supports this one, before or after this one has lost the broker.
-    Step support(uint32_t node, const wire::Candidature& said) {
-        Step step;
-        if (said.broker() != roll_.broker() || said.roll() != roll_.number()) {
-            step.refused.push_back(node);
-            return step;
+    Actions support(uint32_t node, const wire::Support& said) {
+        Actions actions;
+        if (said.broker() != roll_.broker() || said.roll() != roll_.number() || node == self_ ||
+            !nodes_.contains(node)) {
+            actions.refused.push_back(node);
+            return actions;
         }
         supporters_.insert(node);
         is_settled_ |= said.is_settled();
@@ -104,7 +108,7 @@ class Election {
     }
     void lose(uint32_t node) { supporters_.erase(node); }
 
-    Step tick(Time now) {
+    Actions tick(Time now) {
         if (phase_ == Phase::none) return {};
         if (now >= over_at_) return give_up();
         if (now >= next_at_) return next(now);
@@ -115,10 +119,10 @@ class Election {
     }
 
  private:
-    enum class Phase { none, seeking, standing } phase_ = Phase::none;
+    enum class Phase { none, seeking, candidate } phase_ = Phase::none;
     uint32_t self_;
     wire::Roll roll_;
-    size_t nodes_ = 0;  // of the roll
+    std::set<uint32_t> nodes_;  // of the roll
     bool is_settled_ = false;
     OldWorldEnds ends_;
     int target_ = 0;  // of the roll's successors
@@ -126,61 +130,63 @@ class Election {
     Time over_at_{};
     std::set<uint32_t> supporters_;
 
-    Step go(Time now) {
-        Step step;
+    Actions go(Time now) {
+        Actions actions;
         if (roll_.successors_size() == 0) return give_up();
         const wire::Roll::Successor& target = roll_.successors(target_);
         const bool is_self = target.node_rank() == self_;
-        phase_ = is_self ? Phase::standing : Phase::seeking;
-        next_at_ = now + (is_self ? kSupports : kReaches);
+        phase_ = is_self ? Phase::candidate : Phase::seeking;
+        // The first stands longer, or two that support each other in turn might do so for ever.
+        next_at_ = now + (is_self ? kSupportTimeout + (target_ == 0 ? kFirstStandsLonger : Time(0))
+                                  : kSuccessorConnectTimeout);
         if (!is_self) {
-            step.seek = target;
-            return step;
+            actions.seek = target;
+            return actions;
         }
-        step = count();
-        step.stay = !step.elected;
-        return step;
+        actions = count();
+        actions.disconnect = !actions.elected;
+        return actions;
     }
-    Step next(Time now) {
+    Actions next(Time now) {
         std::vector<uint32_t> refused;
-        if (phase_ == Phase::standing) refused = send_away().refused;
-        Step step;
+        if (phase_ == Phase::candidate) refused = send_away().refused;
+        Actions actions;
         if (++target_ < roll_.successors_size()) {
-            step = go(now);
-        } else {  // once round; a moment later again
+            actions = go(now);
+        } else {  // the round is over; the next one begins after a pause
             target_ = -1;
             phase_ = Phase::seeking;
-            next_at_ =
-                now + kElectionPause + Time(self_ % 8 * 25);  // who is out of step with another gets into it
-            step.stay = true;
+            // The pause differs by node, so that nodes whose rounds never overlap come to overlap.
+            next_at_ = now + kElectionPause + Time(self_ % 8 * 25);
+            actions.disconnect = true;
         }
-        step.refused = std::move(refused);
-        return step;
+        actions.refused = std::move(refused);
+        return actions;
     }
-    Step send_away() {
-        Step step;
-        step.refused.assign(supporters_.begin(), supporters_.end());
+    Actions send_away() {
+        Actions actions;
+        actions.refused.assign(supporters_.begin(), supporters_.end());
         supporters_.clear();
-        return step;
+        return actions;
     }
-    Step count() {
-        Step step;
+    Actions count() {
+        Actions actions;
         const size_t all = supporters_.size() + 1;
-        step.elected = phase_ == Phase::standing && (is_settled_ || all >= roll_.settled_by()) &&
-                       all >= Quorum::majority(nodes_);
-        if (step.elected) {
+        actions.elected = phase_ == Phase::candidate && (is_settled_ || all >= roll_.settled_by()) &&
+                          all >= Quorum::majority(nodes_.size());
+        if (actions.elected) {
             phase_ = Phase::none;
             supporters_.clear();  // they stay
         }
-        return step;
+        return actions;
     }
-    Step give_up() {
-        Step step;
+    Actions give_up() {
+        Actions actions;
         phase_ = Phase::none;
-        step.over = roll_.successors_size() == 0
-                        ? "no other node can be the broker"
-                        : "no other broker could be elected within " + words(kElectionLasts);
-        return step;
+        actions.over = roll_.successors_size() == 0
+                           ? "no other node can be the broker"
+                           : "no other broker could be elected within " + words(kElectionTimeout);
+        return actions;
     }
 };
 

@@ -65,8 +65,8 @@ class Membership {
     // For a roll: the nodes that are here, and those of them that could follow the broker on this one, at most so many.
     std::vector<uint32_t> here() const;
     void name_successors(wire::Roll& roll, uint32_t broker, size_t most) const;
-    // After an election: the nodes of the roll that have not joined are lost, the last broker's with rank 0. Returns
-    // those that had ranks; the others among all nodes were lost before.
+    // After an election: nodes that have not joined are lost. Those of the roll are given the ranks that no node has, the
+    // last broker's first. Returns the nodes that got some.
     std::vector<uint32_t> presume_lost(const wire::Roll& roll);
 
     const std::vector<Node>& nodes() const { return nodes_; }

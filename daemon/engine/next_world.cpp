@@ -40,7 +40,7 @@ Try<void> move_rank_zero(std::span<const NodeOfWorld> nodes, NextWorld& world, u
         std::swap(own, *found);
         return {};
     }
-    if (own.empty()) return fail("the new broker's node has too few tasks for rank 0's neighbours");
+    if (own.empty()) return fail("the new broker's node has too few tasks for the ranks of rank 0's node");
     renumber(world, broker);
     return {};
 }
@@ -80,6 +80,9 @@ Try<NextWorld> next_world(std::span<const NodeOfWorld> nodes, const Settings& se
         }
     }
     for (const auto& ranks : world.ranks) world.size += static_cast<uint32_t>(ranks.size());
+    // Nobody knows whose the missing ones were.
+    for (const auto& ranks : world.ranks)
+        world.shrank |= std::ranges::any_of(ranks, [&](uint32_t rank) { return rank >= world.size; });
     if (world.shrank) {
         DP_TRY(check_smaller(world, settings));
         renumber(world);

@@ -28,13 +28,13 @@ struct NextWorld {
 
 // The first spare with enough tasks takes the ranks of the first lost node, and so on. Ranks keep their numbers while
 // the world keeps its size. When no spare is left, the world goes on without the lost nodes' ranks if --dp-min-nodes
-// allows it, and the others are renumbered in their old order. The broker's node has rank 0, whose MASTER_PORT it holds:
-// where that was another's, which was lost, the two nodes change places, or, if they differ, all move. The failure says
-// which option does not allow it.
+// allows it, and the others are renumbered in their old order. The broker's node gets rank 0, as it holds MASTER_PORT: it swaps
+// ranks with the node that has it if their counts match or it has none itself, else all ranks are renumbered. The
+// failure says why not.
 Try<NextWorld> next_world(std::span<const NodeOfWorld> nodes, const Settings& settings, uint32_t broker);
 
-// What a new broker knows of so many nodes that do not answer it: their ranks, in groups of neighbours of at most `most`,
-// or, where a node's are no neighbours, of as many.
+// The ranks that no node has, grouped for `lost` nodes: consecutive ranks, at most `most` a group; if that makes more
+// groups than nodes, groups of `most` regardless of gaps.
 std::vector<std::vector<uint32_t>> ranks_of_lost(uint32_t world_size, std::span<const NodeOfWorld> nodes,
                                                  size_t lost, uint32_t most);
 

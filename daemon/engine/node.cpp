@@ -72,18 +72,18 @@ NodeActions Node::on_joined(const std::string& address, Time now) {
     join.mutable_addresses()->Add(facts_.addresses.begin(), facts_.addresses.end());
     if (config_.settings.wants_table()) join.mutable_tiles()->Add(config_.tiles.begin(), config_.tiles.end());
     join.set_port(facts_.port);
-    if (election_.is_under_way()) *join.mutable_candidature() = election_.candidature(now);
+    if (election_.is_under_way()) *join.mutable_support() = election_.support_message(now);
     outbox_.open(wrap(&wire::FromNode::mutable_join, std::move(join)));
     return take();
 }
 
 NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
-    if (orphan_ && !election_.is_under_way()) return take();  // it is lost, whatever still comes
+    if (lost_broker_ && !election_.is_under_way()) return take();  // it is lost, whatever still comes
     // A successor speaks only once it is elected.
     if (election_.is_under_way() && !config_.broker) found_broker(now);
     heartbeats_.heard(kBroker, now);
     if (message.has_alive()) alive(message.alive(), now);
-    if (message.has_roll()) follow(election_.note(message.roll(), config_.nodes), now);
+    if (message.has_roll()) perform(election_.note(message.roll(), config_.nodes), now);
     // It is of one kind.
     if (message.has_plan()) plan(message.plan(), now);
     if (message.has_end_generation()) end_generation(message.end_generation(), now);
@@ -106,6 +106,7 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
         tell_asker(told.connection(), wrap(&wire::ToRank::mutable_usage, told.usage()));
     if (message.has_farewell()) {
         give_up_broker(" has left");
+        if (message.farewell().end_is_known()) lease_.reset();
         end_calls(daemon_of_broker() + " has left (rank 0's node has finished)");
         if (leaving_.told) leaving_.finished = true;
     }
@@ -113,6 +114,7 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
 }
 
 void Node::plan(const wire::Plan& message, Time now) {
+    if (message.place().ranks_size() > static_cast<int>(config_.tasks)) return;  // it cannot be this node's
     NodePlan plan{message.master_addr(),
                   static_cast<uint16_t>(message.master_port()),
                   static_cast<uint16_t>(message.coordinator_port()),
@@ -128,7 +130,7 @@ void Node::plan(const wire::Plan& message, Time now) {
     const bool is_next =
         published_ && generation_.is_ending && plan.place && plan.generation == generation_.number + 1;
     if (message.has_roll() && (!published_ || is_next))
-        follow(election_.note(message.roll(), config_.nodes), now);
+        perform(election_.note(message.roll(), config_.nodes), now);
     if (!std::exchange(published_, true)) {
         out_.plan = std::move(plan);
     } else if (is_next) {
@@ -151,7 +153,7 @@ NodeActions Node::on_answer(wire::FromNode answer) {
 
 NodeActions Node::on_broker_lost(const std::string& why, Time now, bool by_peer) {
     if (election_.is_under_way()) {
-        follow(election_.unreachable(now), now);
+        perform(election_.unreachable(now), now);
         return take();
     }
     if (by_peer) broker_.closed_at = now;
@@ -185,11 +187,11 @@ void Node::lose_broker(const std::string& why, Time delay, Time now) {
         // A node that heard it to the last has ended its ranks by then.
         const Time nodes_end =
             (broker_.closed_at ? now : broker_.heard) + fenced_after(config_) + kEndsAfterSilence;
-        orphan({broker_.loss->reason,
-                why,
-                now,
-                {broker_.closed_at ? now + kEndsAfterClosing : nodes_end, nodes_end}},
-               now);
+        end_ranks_without_broker({broker_.loss->reason,
+                                  why,
+                                  now,
+                                  {broker_.closed_at ? now + kEndsAfterClosing : nodes_end, nodes_end}},
+                                 now);
     }
     if (delay == Time(0)) tell_loss(now);
 }
@@ -197,8 +199,8 @@ void Node::lose_broker(const std::string& why, Time delay, Time now) {
 void Node::tell_loss(Time now) {
     const std::string reason = std::exchange(broker_.loss, std::nullopt)->reason;
     if (leaving_.ending || is_aborted()) return;
-    if (orphan_) {
-        orphan_->is_held_back = false;
+    if (lost_broker_) {
+        lost_broker_->is_held_back = false;
         return elect_if_ready(now);
     }
     if (config_.settings.reports_failures() && published_) {
@@ -216,6 +218,7 @@ void Node::tell_loss(Time now) {
 }
 
 void Node::abort(wire::Abort message, bool is_ours_to_tell, Time now) {
+    if (is_aborted() && message.kill_after_ms() == 0) return kill_without_broker();
     if (is_aborted()) return;
     generation_.is_ending = false;  // for good now
     no_other_life();
@@ -326,7 +329,7 @@ NodeActions Node::on_look(uint32_t local_rank, bool stopped) {
 // Ends all that runs here, before the broker can let it begin elsewhere.
 void Node::give_up(const std::string& why) {
     leaving_.gave_up = true;
-    if (election_.is_under_way()) out_.stay = true;
+    if (election_.is_under_way()) out_.disconnect = true;
     election_.found();
     out_.signal_ranks = SIGKILL;
     out_.kill_keepers = true;
@@ -398,11 +401,12 @@ NodeActions Node::tick(Time now) {
             lose_broker("it has confirmed no heartbeat for " + words(fenced_after(config_)), Time(0), now);
     }
     if (broker_.loss && now >= broker_.loss->until) tell_loss(now);
-    if (orphan_ && !orphan_->is_cleared && now >= orphan_->deadline())
-        end_without_broker("its ranks could not be ended within " + words(kEndsAfterTerm + kEndsAfterKill) +
-                               " (does a process wait for a file system?)",
-                           now);
-    follow(election_.tick(now), now);
+    if (lost_broker_ && !lost_broker_->is_cleared && now >= lost_broker_->deadline())
+        end_without_broker(
+            "this node could not end its ranks within " + words(kEndsAfterTerm + kEndsAfterKill) +
+                " (does a process wait for a file system?), so it takes no part in the election",
+            now);
+    perform(election_.tick(now), now);
     for (uint32_t rank : ranks_.overdue(now)) report_exit(rank, now);
     outbox_.expire(now);
     tell_arrivals(pending_arrivals_.expire(now));
@@ -413,7 +417,7 @@ NodeActions Node::tick(Time now) {
 
 std::optional<Time> Node::next_deadline() const {
     std::optional<Time> loss, search, clearing;
-    if (orphan_ && !orphan_->is_cleared) clearing = orphan_->deadline();
+    if (lost_broker_ && !lost_broker_->is_cleared) clearing = lost_broker_->deadline();
     if (broker_.loss) loss = broker_.loss->until;
     if (!broker_.joined && !broker_.gone) search = started_ + config_.settings.timeout();
     return earliest({termination_.next_deadline(), outbox_.next_deadline(), pending_arrivals_.next_deadline(),

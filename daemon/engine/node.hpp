@@ -69,9 +69,9 @@ struct NodeActions {
         int32_t fd = -1;  // of that connection's process
     };
     std::vector<Page> pages;  // open it (common/phase_page.hpp) and keep it while the connection lives
-    // An election (election.hpp): connect to this successor of the broker's, or to none, instead of where it was.
+    // In an election (election.hpp): drop the present connection, and connect to this successor or to nobody.
     std::optional<wire::Roll::Successor> seek;
-    bool stay = false;
+    bool disconnect = false;
     std::vector<uint32_t> refused;  // supporters: close their connections
     // This node is the broker: make one, give it what its supporters have said, and tell on_joined.
     std::optional<Succession> elected;
@@ -103,7 +103,7 @@ class Node {
     void on_supporter_lost(uint32_t node);
     // Of its ranks, present or last.
     uint32_t generation() const { return generation_.number; }
-    // Whether the nodes of the generation before cannot go on without this one's (quorum.hpp).
+    // Whether the last roll is settled: nodes that know only an earlier one are too few to elect a broker (quorum.hpp).
     bool is_settled() const { return election_.is_settled(); }
 
     // ---- the ranks ----
@@ -189,7 +189,7 @@ class Node {
         bool finished = false;
     } leaving_;
     // With --dp-spares or --dp-min-nodes, from the loss of the broker until the next one is found.
-    struct Orphan {
+    struct LostBroker {
         std::string reason;  // which this node tells
         std::string why;
         Time lost_at{};
@@ -198,7 +198,7 @@ class Node {
         bool is_cleared = false;   // nothing is left of its ranks
         Time deadline() const { return lost_at + kEndsAfterTerm + kEndsAfterKill; }  // for that
     };
-    std::optional<Orphan> orphan_;
+    std::optional<LostBroker> lost_broker_;
     NodeActions out_;
 
     NodeActions take();
@@ -237,10 +237,10 @@ class Node {
     void tell_loss(Time now);
     wire::FromNode heartbeat(Time now) const;
     void alive(const wire::Alive& message, Time now);
-    void orphan(Orphan loss, Time now);
+    void end_ranks_without_broker(LostBroker loss, Time now);
     void kill_without_broker();
     void elect_if_ready(Time now);
-    void follow(const Election::Step& step, Time now);
+    void perform(const Election::Actions& actions, Time now);
     void become_broker();
     void found_broker(Time now);
     void end_without_broker(const std::string& why, Time now);

@@ -10,8 +10,8 @@
 
 namespace dp {
 
-// Its ranks may begin elsewhere.
-void Node::orphan(Orphan loss, Time now) {
+// Kills the ranks at once, because they may begin elsewhere.
+void Node::end_ranks_without_broker(LostBroker loss, Time now) {
     lease_.reset();
     out_.signal_ranks = SIGKILL;
     out_.clear_ranks = true;  // also what they fork meanwhile
@@ -19,10 +19,11 @@ void Node::orphan(Orphan loss, Time now) {
     wire::Abort why = abort_message(loss.reason, {Time(0), Time(0)});
     termination_.begin(why, now);
     tell_ranks(wrap(&wire::ToRank::mutable_abort, std::move(why)));
-    orphan_ = std::move(loss);
+    lost_broker_ = std::move(loss);
 }
 
-// They were told to end and may take their time, but not longer than those who have not heard of it wait for them.
+// The ranks have a grace period to end in, but nodes that have not heard of the abort may start them elsewhere. So
+// without a broker they are killed at once.
 void Node::kill_without_broker() {
     if (!config_.settings.outlives_nodes() || !published_ || !is_aborted()) return;
     lease_.reset();
@@ -31,34 +32,36 @@ void Node::kill_without_broker() {
 }
 
 void Node::elect_if_ready(Time now) {
-    if (orphan_->is_held_back || !orphan_->is_cleared || election_.is_under_way() || leaving_.gave_up) return;
-    follow(election_.begin(orphan_->ends, now), now);
+    if (lost_broker_->is_held_back || !lost_broker_->is_cleared || election_.is_under_way() ||
+        leaving_.gave_up)
+        return;
+    perform(election_.begin(lost_broker_->ends, now), now);
 }
 
-void Node::follow(const Election::Step& step, Time now) {
-    if (step.seek || step.stay) {
-        out_.seek = step.seek;
-        out_.stay = step.stay;
+void Node::perform(const Election::Actions& actions, Time now) {
+    if (actions.seek || actions.disconnect) {
+        out_.seek = actions.seek;
+        out_.disconnect = actions.disconnect;
         outbox_ = Outbox();
     }
-    for (const uint32_t node : step.refused) {
+    for (const uint32_t node : actions.refused) {
         supporters_.erase(node);
         out_.refused.push_back(node);
     }
-    if (step.elected) become_broker();
-    if (step.over) end_without_broker(*step.over, now);
+    if (actions.elected) become_broker();
+    if (actions.over) end_without_broker(*actions.over, now);
 }
 
 NodeActions Node::on_supporter(uint32_t node, const wire::FromNode& message, Time now) {
     if (!message.has_join())
         return take();  // the heartbeat of one that takes this node for its broker already
-    if (!message.join().has_candidature() || message.join().node_rank() != node ||
+    if (!message.join().has_support() || message.join().node_rank() != node ||
         message.generation() != generation_.number) {
         out_.refused.push_back(node);
         return take();
     }
     supporters_[node] = message;
-    follow(election_.support(node, message.join().candidature()), now);
+    perform(election_.support(node, message.join().support()), now);
     return take();
 }
 
@@ -72,8 +75,8 @@ void Node::become_broker() {
     config_.broker_host = config_.host;
     config_.master_addr = broker_.own_address;
     config_.generation = generation_.number;
-    out_.stay = true;
-    out_.elected = Succession{election_.roll(), orphan_->why, orphan_->lost_at, orphan_->ends};
+    out_.disconnect = true;
+    out_.elected = Succession{election_.roll(), lost_broker_->why, lost_broker_->lost_at, lost_broker_->ends};
     for (auto& [node, message] : supporters_) out_.supporters.emplace_back(node, std::move(message));
     supporters_.clear();
 }
@@ -82,7 +85,7 @@ void Node::become_broker() {
 void Node::found_broker(Time now) {
     if (election_.is_under_way()) config_.broker_host = printable(election_.target().host(), 64);
     election_.found();
-    orphan_.reset();
+    lost_broker_.reset();
     if (std::exchange(broker_.gone, false) && config_.broker) outbox_ = Outbox();
     broker_.closed_at.reset();
     broker_.heard = now;
@@ -93,9 +96,9 @@ void Node::found_broker(Time now) {
 }
 
 void Node::end_without_broker(const std::string& why, Time now) {
-    const std::string reason = std::exchange(orphan_, std::nullopt)->reason + "; " + why;
-    out_.stay = true;
-    if (is_reporter()) out_.log.push_back(reason + "; ending the ranks on " + config_.host);
+    const std::string reason = std::exchange(lost_broker_, std::nullopt)->reason + "; " + why;
+    out_.disconnect = true;
+    if (is_reporter()) out_.log.push_back(reason + "; the step ends on " + config_.host);
     abort(abort_message(reason, kBroken), is_reporter(), now);
 }
 

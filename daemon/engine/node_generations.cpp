@@ -25,8 +25,8 @@ NodeActions Node::on_cleared(Time now) {
     // Before all have exited, a keeper may be about to begin one.
     if (!generation_.is_ending || generation_.is_last || !ranks_.all_exited()) return take();
     ranks_.drop_exits();
-    if (orphan_) {
-        orphan_->is_cleared = true;
+    if (lost_broker_) {
+        lost_broker_->is_cleared = true;
         elect_if_ready(now);
         return take();
     }

@@ -6,15 +6,16 @@
 // The broker tells its nodes of each other by numbered rolls, one with each plan and one after a loss that ends no
 // generation. The rules, by which no two brokers act at a time:
 //
-//   the broker acts      while at least half of the roll's nodes, itself among them, confirm its heartbeats, and until
-//                        the roll is settled, as many as the roll before needed
-//   a roll is settled    once that many know it, who then elect nobody by the roll before
-//   an election          takes more than half of a settled roll's nodes, of whom none knows a later one; the elected
-//                        broker needs as many until its own first roll is settled
+//   the broker acts      while at least half of the roll's nodes, its own included, confirm its heartbeats. Until the
+//                        roll is settled, it needs at least as many as the roll before needed
+//   a roll is settled    once that many nodes know it: the rest are too few to elect a broker by the roll before
+//   an election          takes more than half of a settled roll's nodes, none of which knows a later roll. Until its
+//                        own first roll is settled, the elected broker needs that many, too
 //
-// A node that has lost the broker confirms no more and has ended its ranks before it takes part in an election. The
-// elected broker waits until the lost one has missed most nodes, and where a node does not come, until that has missed
-// the lost broker (succession.hpp).
+// A node that has lost the broker confirms nothing more, and ends its ranks before it takes part in an election. The
+// elected broker waits until the lost one must have noticed that most nodes are gone. If a node has not joined, it
+// waits until that node must have noticed the loss of the old broker, too (succession.hpp). A roll is what group
+// communication systems call a view (Viewstamped Replication).
 #pragma once
 
 #include <algorithm>
@@ -31,15 +32,15 @@ namespace dp {
 
 // How old confirmations usually are: two heartbeats (heartbeats.hpp).
 inline constexpr Time kUsualDoubt{500};
-// From when a lost broker has missed most of its nodes until its ranks, and those of nodes that still hear it, have
-// ended: where connections closed, which it sees, too, and where it fell silent (it looks at every heartbeat, and those
-// nodes may trust it for kUsualDoubt more).
+// How long it takes, after a lost broker has lost most of its nodes, until its ranks and those of nodes that still hear
+// it have ended. First: their connections closed, which the broker sees, too. Second: it fell silent (it checks once
+// per heartbeat, and those nodes may trust it for another kUsualDoubt).
 inline constexpr Time kEndsAfterClosing{500};
 inline constexpr Time kEndsAfterSilence{1250};
 
 class Quorum {
  public:
-    // Nodes that are enough to go on, and more of them than any others can be.
+    // Half, rounded up: enough to go on. Majority: more than all the others together.
     static size_t half(size_t nodes) { return (nodes + 1) / 2; }
     static size_t majority(size_t nodes) { return nodes / 2 + 1; }
 
@@ -56,7 +57,7 @@ class Quorum {
         }
         confirmed_ = std::move(confirmed);
     }
-    // This side was elected by these nodes, without its own, of so many; they have yet to confirm its heartbeats.
+    // This node was elected by a roll of so many nodes. They join one by one and have yet to confirm its heartbeats.
     void elect(size_t of_nodes) {
         of_last_ = majority(of_nodes);
         nodes_ = of_nodes;
@@ -69,7 +70,7 @@ class Quorum {
             found->second = std::max(found->second, sent);
     }
     // The node knows this roll. Returns whether that has settled it.
-    bool knows(uint32_t node) {
+    bool note_known_by(uint32_t node) {
         if (is_settled() || !confirmed_.contains(node)) return false;
         knowing_.insert(node);
         if (knowing_.size() + 1 < of_last_) return false;
@@ -83,13 +84,13 @@ class Quorum {
 
     size_t nodes() const { return nodes_; }
     size_t needed() const { return std::max(half(nodes_), of_last_); }
-    // How many have confirmed a heartbeat since then.
-    size_t since(Time then) const {
+    // How many nodes, its own included, have confirmed a heartbeat that was sent at `then` or later.
+    size_t confirmed_since(Time then) const {
         return 1 + static_cast<size_t>(std::ranges::count_if(
                        confirmed_, [&](const auto& node) { return node.second >= then; }));
     }
     // When it last sent what enough nodes have confirmed; a long time ago where there are too few of them.
-    Time held_at(Time now) const {
+    Time last_confirmed(Time now) const {
         if (needed() <= 1) return now;
         std::vector<Time> times;
         for (const auto& [node, time] : confirmed_) times.push_back(time);

@@ -17,13 +17,13 @@
 
 namespace dp {
 
-// How long it waits for most nodes, and from when it could begin with them.
-inline constexpr Time kSuccessionLasts{5000};
+// How long it waits for most nodes to join, and, once the generation could begin, for them to confirm its heartbeats.
+inline constexpr Time kSuccessionTimeout{5000};
 
-// When a lost broker and the nodes that it leaves are over, as one node knows (Candidature).
+// When the ranks of a lost broker and of its other nodes must have ended, as far as one node can tell (Support).
 struct OldWorldEnds {
-    Time broker{};  // it has missed this node, and ended its own ranks
-    Time nodes{};   // those that have heard from it longest have ended theirs, whether or not they come
+    Time broker{};  // the broker has noticed the loss of this node and ended its own ranks
+    Time nodes{};   // so has every node, even one that heard the broker longest and never joins
 };
 
 struct Succession {
@@ -44,15 +44,16 @@ class SuccessionWait {
         ends_.push_back(ends);
         is_due_ = false;
     }
-    // When the next generation can begin with the nodes that have come until then; nullopt: they are too few. If all have
-    // come but the last broker's, that need only have missed most of them. Else who has not may still have ranks.
+    // When the next generation can begin with the nodes that have joined; nullopt: too few have. If only the last
+    // broker's node is missing, it is enough that the old broker must have ended its own ranks. If others are missing,
+    // they may still have ranks, so it waits for those to end, too.
     std::optional<Time> begins_at() const {
         if (ends_.size() < Quorum::majority(nodes_)) return std::nullopt;
         return std::max(elected_at_,
                         most(ends_.size() + 1 >= nodes_ ? &OldWorldEnds::broker : &OldWorldEnds::nodes));
     }
-    Time fails_at() const { return begins_at().value_or(elected_at_) + kSuccessionLasts; }
-    // Begins_at is over, but too few nodes have confirmed that this is their broker: that is looked at as they do.
+    Time fails_at() const { return begins_at().value_or(elected_at_) + kSuccessionTimeout; }
+    // begins_at has passed, but too few nodes have confirmed this broker. Each confirmation is checked as it arrives.
     void note_due() { is_due_ = true; }
     Time next_deadline() const { return is_due_ ? fails_at() : begins_at().value_or(fails_at()); }
 

@@ -36,7 +36,7 @@ class BrokerLink {
         // After on_joined only. `by_peer`: the broker, or its host, knows.
         std::function<void(const std::string& why, bool by_peer)> on_lost;
         std::function<void(uint32_t protocol)> on_other_version;
-        // If given: nobody there now, or nobody who takes this node in. Else it tries again.
+        // If given, called when a connection closes before it has joined; if not, the link goes on trying.
         std::function<void()> on_refused = {};
     };
 

@@ -11,12 +11,12 @@
 namespace dp {
 
 BrokerServer::BrokerServer(event_base* base, int socket, std::string secret, uint32_t nodes,
-                           std::function<Standing()> standing, RejectedPeers& rejected, OnMessage on_message,
-                           OnLost on_lost)
+                           std::function<GenerationState()> state, RejectedPeers& rejected,
+                           OnMessage on_message, OnLost on_lost)
     : base_(base),
       secret_(std::move(secret)),
       nodes_(nodes),
-      standing_(std::move(standing)),
+      state_(std::move(state)),
       port_(local_end(socket).port),
       rejected_(rejected),
       on_message_(std::move(on_message)),
@@ -75,7 +75,7 @@ void BrokerServer::prove(Peer& peer, std::string_view body) {
         port_,         here};
     if (!proof_equals(make_proof(secret_, about), response->proof()))
         return refuse(peer, "it does not know this step's secret");
-    const Standing own = standing_();
+    const GenerationState own = state_();
     if (about.generation < own.generation && own.is_settled) {
         accept(peer, about);
         peer.connection->send(to_frame(wrap(&wire::ToNode::mutable_abort,

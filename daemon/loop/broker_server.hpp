@@ -27,14 +27,14 @@ class BrokerServer {
     using OnMessage = std::function<void(uint32_t node, const wire::FromNode&)>;
     using OnLost = std::function<void(uint32_t node, const std::string& why)>;
 
-    // The generation of this node now, and whether those of an earlier one cannot go on any more: they are told so.
-    struct Standing {
+    // This node's generation, and whether its roll is settled: then relays of earlier generations are told to end.
+    struct GenerationState {
         uint32_t generation = 0;
         bool is_settled = false;
     };
 
     BrokerServer(event_base* base, int socket, std::string secret, uint32_t nodes,
-                 std::function<Standing()> standing, RejectedPeers& rejected, OnMessage on_message,
+                 std::function<GenerationState()> state, RejectedPeers& rejected, OnMessage on_message,
                  OnLost on_lost);
 
     void send(uint32_t node, const SharedMessage<wire::ToNode>& message);
@@ -57,7 +57,7 @@ class BrokerServer {
     event_base* base_;
     std::string secret_;
     uint32_t nodes_;
-    std::function<Standing()> standing_;
+    std::function<GenerationState()> state_;
     uint16_t port_;
     RejectedPeers& rejected_;
     OnMessage on_message_;

@@ -43,12 +43,12 @@ event_base* new_event_base() {
     return base;
 }
 
-// Where a relay could be the broker after a lost one; without a socket if it cannot.
-BoundPort port_of_follower(const DaemonConfig& config) {
+// The port where this relay would take over as the broker; without a socket if it cannot.
+BoundPort port_of_successor(const DaemonConfig& config) {
     if (config.broker || !config.settings.outlives_nodes()) return {};
     auto port = listen_on_first_free(binding_order(config.candidates, read_ephemeral_range()), "a broker");
     if (port) return std::move(*port);
-    log_line("node " + config.host + " cannot follow a lost broker: " + port.error().message);
+    log_line("node " + config.host + " cannot take over if the broker is lost: " + port.error().message);
     return {};
 }
 
@@ -71,8 +71,8 @@ Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
       clock_(steady_now()),
       tasks_(config.tasks, config.job_id == 0 ? Cgroups{} : cgroups_of_step(read_file("/proc/self/cgroup")),
              config.settings.restarts_ranks()),
-      follower_port_(port_of_follower(config)),
-      node_(config, facts_of_this_node(config, follower_port_.port), now()),
+      successor_port_(port_of_successor(config)),
+      node_(config, facts_of_this_node(config, successor_port_.port), now()),
       ranks_(
           base_.get(), kFdRanks, rejected_,
           [this](ConnectionId id, const wire::FromRank& message) {
@@ -125,7 +125,7 @@ void Daemon::serve_relays(int socket) {
     broker_server_.emplace(
         base_.get(), socket, secret_, config_.nodes,
         [this] {
-            return BrokerServer::Standing{node_.generation(), node_.is_settled()};
+            return BrokerServer::GenerationState{node_.generation(), node_.is_settled()};
         },
         rejected_,
         [this](uint32_t node, const wire::FromNode& message) {
@@ -216,8 +216,8 @@ void Daemon::relink() {
 // This node is the broker: what its supporters have said was meant for that.
 void Daemon::take_over(const NodeActions& actions) {
     broker_.emplace(config_, getuid(), *actions.elected, now());
-    for (const auto& [node, message] : actions.supporters) perform(broker_->on_message(node, message, now()));
     perform(node_.on_joined(config_.master_addr, now()));
+    for (const auto& [node, message] : actions.supporters) perform(broker_->on_message(node, message, now()));
 }
 
 void Daemon::run() {
@@ -325,7 +325,7 @@ void Daemon::perform(const NodeActions& actions) {
     Try<void> published;
     if (actions.plan) published = publish_plan(kFdPlanFile, kFdReady, *actions.plan);
     // The others have found the broker: nobody takes this node for it.
-    if (actions.plan && follower_port_.socket) serve_relays(follower_port_.socket.get());
+    if (actions.plan && successor_port_.socket) serve_relays(successor_port_.socket.get());
     if (actions.no_plan) published = publish_failure(kFdPlanFile, kFdReady, *actions.no_plan);
     if (!published) log_line(published.error().message);
     for (const auto& [connection, message] : actions.to_ranks) ranks_.send(connection, message);
@@ -346,7 +346,7 @@ void Daemon::perform(const NodeActions& actions) {
     if (keepers_ && actions.no_other_life) keepers_->no_other_life();
     if (keepers_ && actions.next_life) keepers_->begin_life(*actions.next_life);
     if (actions.clear_ranks) clear_timer_.after(Time(0));
-    if (actions.seek || actions.stay) {
+    if (actions.seek || actions.disconnect) {
         next_link_ = actions.seek;
         ++link_;
         relink_timer_.after(Time(0));

@@ -53,7 +53,7 @@ class Daemon {
     RejectedPeers rejected_;
     AwakeClock clock_;
     Tasks tasks_;
-    BoundPort follower_port_;  // where this relay could be the broker
+    BoundPort successor_port_;  // where this relay would take over as the broker
     Node node_;
     const DaemonConfig& config_ = node_.config();
     std::optional<Broker> broker_;

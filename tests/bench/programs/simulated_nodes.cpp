@@ -79,7 +79,7 @@ BrokerLink::Events SimulatedNodes::events_of(SimulatedNode& node) {
 
 void SimulatedNodes::perform(SimulatedNode& node, const NodeActions& actions) {
     if (actions.plan) ++planned_;
-    if (actions.seek || actions.stay) seek(node, actions);
+    if (actions.seek || actions.disconnect) seek(node, actions);
     for (const auto& message : actions.to_broker) {
         if (is_broker(node))
             perform(follower_.broker->on_message(shape_.nodes - 1, message, engine_now()));
@@ -111,7 +111,7 @@ void SimulatedNodes::start_follower() {
     follower_.server.emplace(
         base_, follower_.port.socket.get(), secret_, shape_.nodes,
         [this] {
-            return BrokerServer::Standing{nodes_.back()->generation, false};
+            return BrokerServer::GenerationState{nodes_.back()->generation, false};
         },
         *follower_.rejected,
         [this](uint32_t node, const wire::FromNode& message) {

@@ -106,6 +106,16 @@ TEST(NextWorld, SaysWhyThereIsNone) {
     }
 }
 
+// Ranks of a node that nobody knows of are gone.
+TEST(NextWorld, ClosesAGapInTheNumbersIfItMay) {
+    const auto nodes = nodes_of({{0, 1}, {4, 5}, {}}, {0});
+    const auto world = next_world(nodes, settings_of({1, 1}), 2);
+    ASSERT_TRUE(world);
+    EXPECT_EQ(world->ranks, (Ranks{{}, {2, 3}, {0, 1}}));
+    EXPECT_TRUE(world->shrank);
+    EXPECT_FALSE(next_world(nodes, settings_of({1}), 2));
+}
+
 TEST(NextWorld, GroupsTheRanksOfNodesThatDoNotAnswer) {
     const struct {
         uint32_t size;

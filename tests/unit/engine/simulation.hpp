@@ -372,7 +372,7 @@ class Simulation {
         messages_to_broker += actions.to_broker.size();
         for (const auto& message : actions.to_broker)
             largest_to_broker = std::max(largest_to_broker, message.ByteSizeLong());
-        if (actions.seek || actions.stay) relink(node, actions.seek);
+        if (actions.seek || actions.disconnect) relink(node, actions.seek);
         for (uint32_t supporter : actions.refused)
             later([this, node, supporter] {
                 if (links_[supporter] == node && reaches(supporter, node)) lose_link(supporter);
@@ -381,9 +381,9 @@ class Simulation {
         if (actions.elected) {
             links_[node] = node;
             elected[node] = std::make_unique<Broker>(nodes[node]->config(), 0, *actions.elected, clock(node));
+            perform(node, nodes[node]->on_joined(address(node), clock(node)));
             for (const auto& [supporter, message] : actions.supporters)
                 perform_broker(node, elected[node]->on_message(supporter, message, clock(node)));
-            perform(node, nodes[node]->on_joined(address(node), clock(node)));
         }
         settle();
     }

@@ -29,14 +29,14 @@ class Network : public ServerTest {
     BoundPort port = *listen_on_first_free(candidate_ports({77, 1, 0, ""}), "a test");
     std::vector<uint32_t> joined;  // node ranks whose Join the broker has read
     std::vector<uint32_t> lost;
-    BrokerServer::Standing standing;
+    BrokerServer::GenerationState state;
     uint32_t other_version = 0;      // as a relay saw it
     std::vector<wire::ToNode> told;  // to any relay
     BrokerServer server{base.get(),
                         port.socket.get(),
                         secret,
                         64,
-                        [this] { return standing; },
+                        [this] { return state; },
                         rejected,
                         [this](uint32_t node, const wire::FromNode& message) {
                             if (message.has_join()) joined.push_back(node);
@@ -300,7 +300,7 @@ Fd listening_on(const std::string& address, uint16_t number) {
 
 // It is no stranger, so nothing is said; nor does the generation in the proof alone help.
 TEST_F(Network, ARelayOfAnotherGenerationIsNotTakenIn) {
-    standing.generation = 3;
+    state.generation = 3;
     relay(1, secret, {}, 2);
     relay(2, secret, {}, 4);
     relay(3, secret, {}, 3);
@@ -323,7 +323,7 @@ TEST_F(Network, ARelayOfAnotherGenerationIsNotTakenIn) {
     EXPECT_EQ(joined.size(), 1u);
     EXPECT_TRUE(told.empty());
     // Once its nodes cannot go on without this one, it is told so.
-    standing.is_settled = true;
+    state.is_settled = true;
     relay(5, secret, {}, 2);
     EXPECT_TRUE(run([&] { return !told.empty(); }));
     EXPECT_EQ(told.front().abort().reason(), "the step goes on without this node");
@@ -336,7 +336,7 @@ TEST_F(Network, WhoPassesProofsOnFromAnotherAddressOrPortGetsNowhere) {
     const uint16_t number = local_end(here.get()).port;
     std::vector<uint32_t> in;
     BrokerServer broker(
-        base.get(), here.get(), secret, 64, [] { return BrokerServer::Standing(); }, rejected,
+        base.get(), here.get(), secret, 64, [] { return BrokerServer::GenerationState(); }, rejected,
         [&](uint32_t node, const wire::FromNode&) { in.push_back(node); },
         [](uint32_t, const std::string&) {});
     auto connect_there = [number] {
