@@ -57,8 +57,7 @@ class Election {
     // The broker of a step of so many nodes, while there was one, said so.
     Actions note(const wire::Roll& roll, uint32_t nodes_of_step) {
         roll_ = roll;
-        const std::vector<uint32_t> nodes = nodes_of(roll, nodes_of_step);
-        nodes_ = {nodes.begin(), nodes.end()};
+        nodes_ = nodes_of(roll, nodes_of_step);
         if (nodes_.empty()) roll_.clear_successors();
         is_settled_ = false;
         return send_away();  // who supports this node because of an earlier one
@@ -98,7 +97,7 @@ class Election {
     Actions support(uint32_t node, const wire::Support& said) {
         Actions actions;
         if (said.broker() != roll_.broker() || said.roll() != roll_.number() || node == self_ ||
-            !nodes_.contains(node)) {
+            !std::ranges::binary_search(nodes_, node)) {
             actions.refused.push_back(node);
             return actions;
         }
@@ -122,7 +121,7 @@ class Election {
     enum class Phase { none, seeking, candidate } phase_ = Phase::none;
     uint32_t self_;
     wire::Roll roll_;
-    std::set<uint32_t> nodes_;  // of the roll
+    std::vector<uint32_t> nodes_;  // of the roll, ascending
     bool is_settled_ = false;
     OldWorldEnds ends_;
     int target_ = 0;  // of the roll's successors
