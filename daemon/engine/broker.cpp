@@ -36,7 +36,7 @@ Broker::Broker(DaemonConfig config, uid_t owner, Succession succession, Time now
     started_ = std::min(started_, succession.lost_at);
     roll_ = succession.roll.number();
     restart_policy_ = RestartPolicy(config_.settings, succession.roll.restarts_used());
-    restart_.emplace("", std::set<uint32_t>(), succession.lost_at);
+    restart_.emplace("", std::set<uint32_t>(), Time(0), succession.lost_at);
     quorum_->elect(nodes);
     succession_.emplace(std::move(succession), nodes, now);
 }
@@ -119,7 +119,7 @@ BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, T
     if (message.has_hellos()) hellos(node, message.hellos(), now);
     if (message.has_arrive()) arrival(node, message.arrive(), now);
     if (message.has_request()) request(node, message.request(), now);
-    if (message.has_generation_ended()) renew_if_all_ended(restart_ && restart_->ended(node));
+    if (message.has_generation_ended()) generation_ended(node, message.generation_ended());
     if (message.has_fault()) fault(node, printable(message.fault().reason(), 300), now);
     if (message.has_leave()) {
         if (quorum_) quorum_->confirm(node, now);  // it elects nobody any more
@@ -178,6 +178,7 @@ void Broker::send_plan(Time now) {
     plan.mutable_plan()->set_master_port(ports_.master);
     plan.mutable_plan()->set_coordinator_port(ports_.coordinator);
     plan.mutable_plan()->set_generation(generation_->number);
+    plan.mutable_plan()->set_replaced(generation_->replaced);
     const bool is_first = !std::exchange(plan_sent_, true);
     const std::string table = is_first && config_.settings.wants_table() ? members_.table() : "";
     if (!config_.settings.restarts_ranks() && table.empty()) return to_all(plan);

@@ -108,7 +108,8 @@ class Broker {
         TorchArrivals torch_arrivals{kFirstLateNotice};
         VanishedRanks vanished;
         StoppedRanks stopped;
-        bool done = false;  // all its ranks have ended, and the nodes know it
+        std::string replaced;  // as in the plan
+        bool done = false;     // all its ranks have ended, and the nodes know it
     };
     std::optional<Generation> generation_;  // always there; an optional, as its parts cannot be assigned
     MasterPorts ports_;
@@ -169,6 +170,7 @@ class Broker {
     void dead(const std::vector<Death>& held, Time now);
     void dead(const Death& death, Time now);
     void end_generation(const Death& cause, Time now);
+    void generation_ended(uint32_t node, const wire::GenerationEnded& ended);
     void renew_if_all_ended(bool all_ended);
     void begin_generation(Time now);
     void tell_restart(Time now);

@@ -139,7 +139,7 @@ void Broker::take_over(Time now) {
         death.reason += "; " + *why_not;
         return abort(death);
     }
-    restart_.emplace(death.reason, std::set<uint32_t>(), from.lost_at);
+    restart_.emplace(death.reason, std::set<uint32_t>(), Time(0), from.lost_at);
     out_.renew_ports = true;
 }
 

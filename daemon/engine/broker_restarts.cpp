@@ -37,7 +37,7 @@ void Broker::end_generation(const Death& cause, Time now) {
     }
     if (restart_) note_restart(now);  // the last ranks of this generation had not even started
     const std::vector<uint32_t> here = members_.here();
-    restart_.emplace(cause.reason, std::set(here.begin(), here.end()), now);
+    restart_.emplace(cause.reason, std::set(here.begin(), here.end()), config_.settings.grace(), now);
     wire::EndGeneration end;
     *end.mutable_why() = abort_message(cause.reason, {Time(0), kEndsAfterTerm});
     end.mutable_why()->mutable_dead()->Add(cause.ranks.begin(), cause.ranks.end());
@@ -68,8 +68,17 @@ void Broker::check_restart(Time now) {
                          [&](uint32_t node) { return heartbeats_.silent_for(node, now) == Time(0); });
     if (nodes.empty()) return restart_->look_again(now + kSilent);
     abort({"the ranks on " + members_.name_nodes(nodes) + " could not be ended within " +
-           words(kEndsAfterTerm + kEndsAfterKill) +
+           words(config_.settings.grace() + kEndsAfterTerm + kEndsAfterKill) +
            " (does a process wait for a file system?), so the next generation cannot begin"});
+}
+
+void Broker::generation_ended(uint32_t node, const wire::GenerationEnded& ended) {
+    if (!restart_) return;
+    std::vector<uint32_t> survivors;
+    for (const uint32_t rank : ended.rejoined())
+        if (is_on(rank, node)) survivors.push_back(rank);
+    restart_->add_survivors(survivors);
+    renew_if_all_ended(restart_->ended(node));
 }
 
 void Broker::renew_if_all_ended(bool all_ended) {
@@ -96,12 +105,14 @@ void Broker::begin_generation(Time now) {
     }
     const auto world = next_world(members_.world(), config_.settings, config_.node_rank);
     if (!world) return abort({restart_->reason() + "; " + world.error().message});
+    const std::vector<uint32_t> replaced = replaced_ranks(members_.world(), *world, restart_->survivors());
     told_to_end_.clear();  // their nodes tell again
     members_.begin_generation(*world);
     restart_->note_change(change(*world));
     restart_->begin_next();
     usage_.forget_answers();
     generation_.emplace(generation_->number + 1, members_, config_.settings.timeout(), now);
+    if (replaced.size() < world->size) generation_->replaced = compress_ranks(replaced);
     restart_policy_.begin(now);
     succession_.reset();
     send_plan(now);

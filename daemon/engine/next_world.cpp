@@ -91,6 +91,19 @@ Try<NextWorld> next_world(std::span<const NodeOfWorld> nodes, const Settings& se
     return world;
 }
 
+std::vector<uint32_t> replaced_ranks(std::span<const NodeOfWorld> nodes, const NextWorld& world,
+                                     const std::set<uint32_t>& survivors) {
+    std::vector<uint32_t> replaced;
+    for (size_t node = 0; node < world.ranks.size(); ++node)
+        for (size_t local = 0; local < world.ranks[node].size(); ++local) {
+            const auto& before = nodes[node].ranks;
+            if (local >= before.size() || !survivors.contains(before[local]))
+                replaced.push_back(world.ranks[node][local]);
+        }
+    std::ranges::sort(replaced);
+    return replaced;
+}
+
 std::vector<std::vector<uint32_t>> ranks_of_lost(uint32_t world_size, std::span<const NodeOfWorld> nodes,
                                                  size_t lost, uint32_t most) {
     std::vector<bool> has_home(world_size);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -32,6 +33,10 @@ struct NextWorld {
 // ranks with the node that has it if their counts match or it has none itself, else all ranks are renumbered. The
 // failure says why not.
 Try<NextWorld> next_world(std::span<const NodeOfWorld> nodes, const Settings& settings, uint32_t broker);
+
+// The next world's ranks, ascending, whose processes are not those of survivors, which are ranks of the last world.
+std::vector<uint32_t> replaced_ranks(std::span<const NodeOfWorld> nodes, const NextWorld& world,
+                                     const std::set<uint32_t>& survivors);
 
 // The ranks that no node has, grouped for `lost` nodes: consecutive ranks, at most `most` a group; if that makes more
 // groups than nodes, groups of `most` regardless of gaps.

@@ -134,7 +134,7 @@ void Node::plan(const wire::Plan& message, Time now) {
     if (!std::exchange(published_, true)) {
         out_.plan = std::move(plan);
     } else if (is_next) {
-        begin_generation(*plan.place, now);
+        begin_generation(message, now);
         out_.next_life = std::move(plan);
     }
     if (message.has_roll() && !config_.broker) outbox_.send(heartbeat(now));  // it knows
@@ -221,6 +221,8 @@ void Node::abort(wire::Abort message, bool is_ours_to_tell, Time now) {
     if (is_aborted() && message.kill_after_ms() == 0) return kill_without_broker();
     if (is_aborted()) return;
     generation_.is_ending = false;  // for good now
+    out_.stop_clearing = true;
+    give_up_survivors(now);
     no_other_life();
     message.set_reason(printable(message.reason(), 600));
     if (!std::exchange(published_, true)) {
@@ -329,6 +331,7 @@ NodeActions Node::on_look(uint32_t local_rank, bool stopped) {
 // Ends all that runs here, before the broker can let it begin elsewhere.
 void Node::give_up(const std::string& why) {
     leaving_.gave_up = true;
+    survivors_ = Survivors();
     if (election_.is_under_way()) out_.disconnect = true;
     election_.found();
     out_.signal_ranks = SIGKILL;
@@ -407,6 +410,7 @@ NodeActions Node::tick(Time now) {
                 " (does a process wait for a file system?), so it takes no part in the election",
             now);
     perform(election_.tick(now), now);
+    drop_late_survivors(now);
     for (uint32_t rank : ranks_.overdue(now)) report_exit(rank, now);
     outbox_.expire(now);
     tell_arrivals(pending_arrivals_.expire(now));
@@ -422,7 +426,7 @@ std::optional<Time> Node::next_deadline() const {
     if (!broker_.joined && !broker_.gone) search = started_ + config_.settings.timeout();
     return earliest({termination_.next_deadline(), outbox_.next_deadline(), pending_arrivals_.next_deadline(),
                      heartbeats_.next_deadline(), ranks_.next_deadline(), election_.next_deadline(), loss,
-                     search, lease_, clearing});
+                     search, lease_, clearing, survivors_.next_deadline()});
 }
 
 }  // namespace dp

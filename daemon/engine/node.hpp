@@ -25,6 +25,7 @@
 #include "engine/restarts.hpp"
 #include "engine/shared_message.hpp"
 #include "engine/succession.hpp"
+#include "engine/survivors.hpp"
 #include "engine/time.hpp"
 
 namespace dp {
@@ -54,12 +55,14 @@ struct NodeActions {
     // Publish that there is none, and why; "": the user is told elsewhere.
     std::optional<std::string> no_plan;
     // Send this signal to the step's processes on this node; where there are keepers, SIGTERM to their ranks' process
-    // groups and SIGKILL to all that descends from them.
+    // groups and SIGKILL to all that descends from them, except from those of survivors (Node::survives).
     std::optional<int> signal_ranks;
-    std::optional<uint32_t> kill_rank;  // this local rank alone
-    // With keepers: kill what is left of the ranks, and tell on_cleared once nothing is.
+    std::vector<uint32_t> kill_ranks;  // these local ranks alone
+    // With keepers: kill what is left of the ranks that do not survive, and tell on_cleared once nothing is.
     bool clear_ranks = false;
+    bool stop_clearing = false;         // the step ends, and survivors get their time for that
     std::optional<NodePlan> next_life;  // give it to the keepers
+    std::set<uint32_t> survivors;       // except to those of these local ranks, which have theirs
     bool no_other_life = false;         // tell the keepers
     bool kill_keepers = false;          // and their ranks
     // Find the owner of the socket at the client's end, and tell on_answer.
@@ -120,6 +123,10 @@ class Node {
     NodeActions on_keeper(const ControlEvent& event, Time now);
     // Nothing is left of the ranks (clear_ranks).
     NodeActions on_cleared(Time now);
+    // Whether the local rank's process may go on in the next generation: it is not ended with the others.
+    bool survives(uint32_t local_rank) const {
+        return local_rank < config_.ranks.size() && survivors_.has(config_.ranks[local_rank]);
+    }
     // What /proc says about a local rank's process, every second; two equal looks in a row are reported.
     NodeActions on_look(uint32_t local_rank, bool stopped);
     // It hung up without "end": it was killed, and nobody else will end the ranks.
@@ -165,6 +172,8 @@ class Node {
         bool is_ending = false;  // its ranks are, for the next one
         bool is_last = false;    // the keepers know that none follows
     } generation_;
+    Survivors survivors_;
+    std::map<uint32_t, int> late_exits_;  // of survivors, by local rank: reported in the next generation
 
     struct Loss {
         std::string reason;
@@ -210,10 +219,18 @@ class Node {
     void started(uint32_t rank, pid_t pid, Time now);
     void exited(uint32_t local_rank, int status, Time now);
     void end_generation(const wire::EndGeneration& message, Time now);
-    void begin_generation(const NodePlan::Place& place, Time now);
+    void begin_generation(const wire::Plan& message, Time now);
+    void survive(uint32_t local_rank, ConnectionId connection, int32_t pid, const wire::Plan& plan,
+                 const std::string& reason, Time now);
+    void rejoin(uint32_t rank, const wire::Rejoin& message);
+    void give_up_survivors(Time now);
+    void drop_survivor(uint32_t rank, Time now);
+    void drop_late_survivors(Time now);
+    bool has_ended(uint32_t local_rank) const;
     void tell_told(uint32_t rank);
     void no_other_life();
-    void clear_if_all_exited();
+    void clear_if_all_ended();
+    bool all_ended() const;
     Time lease_until(Time heard) const { return heard + fenced_after(config_); }
     // Its ranks are being ended for good.
     bool is_aborted() const { return termination_.abort() && !generation_.is_ending; }
@@ -227,6 +244,7 @@ class Node {
     void refuse(ConnectionId connection, uint64_t id, wire::Status status, const std::string& why);
     std::string why_no_hello(const wire::Hello& hello) const;
     void hello(ConnectionId connection, const wire::Hello& hello, Time now);
+    void tell_hello(uint32_t rank, int32_t pid, Time now);
     void request(ConnectionId connection, uint32_t rank, const wire::Request& request, Time now);
     void forget(ConnectionId connection, uint32_t rank, Time now);
     void report_exit(uint32_t rank, Time now);

@@ -13,6 +13,7 @@ namespace dp {
 // Kills the ranks at once, because they may begin elsewhere.
 void Node::end_ranks_without_broker(LostBroker loss, Time now) {
     lease_.reset();
+    give_up_survivors(now);
     out_.signal_ranks = SIGKILL;
     out_.clear_ranks = true;  // also what they fork meanwhile
     generation_.is_ending = true;

@@ -13,24 +13,85 @@ void Node::end_generation(const wire::EndGeneration& message, Time now) {
     if (termination_.abort()) return;
     generation_.is_ending = true;
     termination_.begin(message.why(), now);
-    tell_ranks(wrap(&wire::ToRank::mutable_abort, message.why()));
-    clear_if_all_exited();
+    // What a dead one has forked may hold its connection open.
+    std::set<uint32_t> survivors = ranks_.that_can_rejoin();
+    for (uint32_t local = 0; local < config_.ranks.size(); ++local)
+        if (ranks_.has_exited(local)) survivors.erase(config_.ranks[local]);
+    const Time grace = config_.settings.grace();
+    if (grace == Time(0)) survivors.clear();
+    survivors_.begin(survivors, now + grace);
+    wire::PeerLost lost;
+    lost.set_reason(message.why().reason());
+    *lost.mutable_dead() = message.why().dead();
+    const SharedBytes for_survivors = shared_bytes(wrap(&wire::ToRank::mutable_peer_lost, std::move(lost)));
+    const SharedBytes for_others = shared_bytes(wrap(&wire::ToRank::mutable_abort, message.why()));
+    for (const auto& [connection, rank] : ranks_.connections())
+        out_.to_ranks.emplace_back(
+            connection, SharedMessage(wire::ToRank(), survivors_.has(rank) ? for_survivors : for_others));
+    clear_if_all_ended();
 }
 
-void Node::clear_if_all_exited() {
-    if (generation_.is_ending && !generation_.is_last && ranks_.all_exited()) out_.clear_ranks = true;
+// A process that can rejoin leaves the generation that ends.
+void Node::rejoin(uint32_t rank, const wire::Rejoin& message) {
+    if (message.generation() != generation_.number || !generation_.is_ending) return;
+    survivors_.come(rank);
+    clear_if_all_ended();
+}
+
+// They are to end as all others.
+void Node::give_up_survivors(Time now) {
+    survivors_ = Survivors();
+    for (const auto& [local, status] : std::exchange(late_exits_, {})) exited(local, status, now);
+}
+
+// It has closed its world, or died.
+void Node::drop_survivor(uint32_t rank, Time now) {
+    if (!generation_.is_ending || !survivors_.drop(rank)) return;
+    wire::Abort why = *termination_.abort();
+    termination_.begin(std::move(why), now);  // its turn
+    clear_if_all_ended();
+}
+
+void Node::drop_late_survivors(Time now) {
+    for (const uint32_t rank : survivors_.drop_late(now)) {
+        out_.log.push_back("rank " + std::to_string(rank) + " on " + config_.host +
+                           " did not rejoin (dp_rejoin) within " + words(config_.settings.grace()) +
+                           " (--dp-grace), so it starts anew");
+        wire::Abort why = *termination_.abort();
+        termination_.begin(std::move(why), now);
+    }
+}
+
+bool Node::has_ended(uint32_t local_rank) const {
+    return ranks_.has_exited(local_rank) || survivors_.has_come(config_.ranks[local_rank]);
+}
+
+bool Node::all_ended() const {
+    for (uint32_t local = 0; local < config_.ranks.size(); ++local)
+        if (!has_ended(local)) return false;
+    return true;
+}
+
+void Node::clear_if_all_ended() {
+    if (generation_.is_ending && !generation_.is_last && !survivors_.is_closed() && all_ended())
+        out_.clear_ranks = true;
 }
 
 NodeActions Node::on_cleared(Time now) {
-    // Before all have exited, a keeper may be about to begin one.
-    if (!generation_.is_ending || generation_.is_last || !ranks_.all_exited()) return take();
+    // Before all have ended, a keeper may be about to begin a life.
+    if (!generation_.is_ending || generation_.is_last || survivors_.is_closed() || !all_ended())
+        return take();
     ranks_.drop_exits();
     if (lost_broker_) {
         lost_broker_->is_cleared = true;
         elect_if_ready(now);
         return take();
     }
-    outbox_.send(wrap(&wire::FromNode::mutable_generation_ended));
+    survivors_.close();
+    wire::GenerationEnded ended;
+    const std::vector<uint32_t> rejoined = survivors_.ranks();
+    ended.mutable_rejoined()->Add(rejoined.begin(), rejoined.end());
+    outbox_.send(wrap(&wire::FromNode::mutable_generation_ended, std::move(ended)));
     return take();
 }
 
@@ -38,21 +99,58 @@ void Node::tell_told(uint32_t rank) {
     outbox_.send(event_of(rank, [](wire::RankEvent& e) { e.set_told_to_end(true); }));
 }
 
-// Nothing of the last generation is alive, so no open connection can be a rank's.
-void Node::begin_generation(const NodePlan::Place& place, Time now) {
-    config_.ranks = place.ranks;
-    config_.world_size = place.world_size;
+// Of the last generation only survivors are alive, so no other open connection can be a rank's.
+void Node::begin_generation(const wire::Plan& message, Time now) {
+    const auto& place = message.place();
+    const std::vector<uint32_t> before =
+        std::exchange(config_.ranks, {place.ranks().begin(), place.ranks().end()});
+    config_.world_size = place.world_size();
     ++generation_.number;
     generation_.is_ending = false;
-    for (const auto& [connection, rank] : ranks_.connections()) out_.close.push_back(connection);
-    ranks_ = LocalRanks(config_.ranks);
+    LocalRanks old = std::exchange(ranks_, LocalRanks(config_.ranks));
+    const Survivors survivors = std::exchange(survivors_, Survivors());
     pending_arrivals_ = PendingArrivals(config_.ranks);
     waiting_.clear();
     deaths_.Clear();
+    const std::string reason = termination_.abort() ? termination_.abort()->reason() : "";
     termination_.reset();
+    std::set<ConnectionId> kept;
+    for (uint32_t local = 0; local < before.size(); ++local) {
+        if (!survivors.has(before[local])) continue;
+        out_.survivors.insert(local);
+        const auto connection = old.connection_of(before[local]);
+        if (local < config_.ranks.size())
+            started(config_.ranks[local], connection ? old.pid_of(*connection) : 0, now);
+        if (connection && local < config_.ranks.size()) {
+            kept.insert(*connection);
+            survive(local, *connection, old.pid_of(*connection), message, reason, now);
+        } else {
+            out_.kill_ranks.push_back(local);  // it has closed its world
+        }
+    }
+    for (const auto& [connection, rank] : old.connections())
+        if (!kept.contains(connection)) out_.close.push_back(connection);
+    for (const auto& [local, status] : std::exchange(late_exits_, {}))
+        if (local < config_.ranks.size()) exited(local, status, now);
     // What Slurm has told a task holds for its next ranks, too.
     for (const auto& [task, at] : told_tasks_)
         if (task < config_.ranks.size() && now - at <= kToldHolds) tell_told(config_.ranks[task]);
+}
+
+// The process of a survivor is a rank of the generation that begins.
+void Node::survive(uint32_t local_rank, ConnectionId connection, int32_t pid, const wire::Plan& plan,
+                   const std::string& reason, Time now) {
+    const uint32_t rank = config_.ranks[local_rank];
+    ranks_.open(connection, rank, pid);
+    ranks_.can_rejoin(connection);
+    wire::NextWorld world;
+    *world.mutable_plan() = plan;
+    world.mutable_plan()->clear_roll();
+    world.set_local_rank(local_rank);
+    world.set_node_addr(broker_.own_address);
+    world.set_reason(reason);
+    out_.to_ranks.emplace_back(connection, wrap(&wire::ToRank::mutable_next_world, std::move(world)));
+    tell_hello(rank, pid, now);
 }
 
 void Node::no_other_life() {
@@ -67,12 +165,17 @@ NodeActions Node::on_keeper(const ControlEvent& event, Time now) {
     if (event.kind == ControlEvent::Kind::task) {
         started(rank, event.value, now);
         // It began just as the others were signalled, and has nothing to save.
-        if (termination_.abort()) out_.kill_rank = event.local_rank;
+        if (termination_.abort()) out_.kill_ranks.push_back(event.local_rank);
     } else if (event.kind == ControlEvent::Kind::told) {
         tell_told(rank);
     } else if (event.kind == ControlEvent::Kind::exit) {
+        if (generation_.is_ending && survivors_.is_closed() && survivors_.has(rank)) {
+            late_exits_[event.local_rank] = event.value;
+            return take();
+        }
+        survivors_.drop(rank);
         exited(event.local_rank, event.value, now);
-        clear_if_all_exited();
+        clear_if_all_ended();
         if (ranks_.all_exited()) outbox_.flush();  // the keepers wait for the broker's word
     }
     return take();

@@ -29,6 +29,10 @@ NodeActions Node::on_rank(ConnectionId connection, const wire::FromRank& message
         }));
     } else if (message.has_phases()) {
         out_.pages.push_back({connection, message.phases().fd()});
+    } else if (message.has_can_rejoin()) {
+        ranks_.can_rejoin(connection);
+    } else if (message.has_rejoin()) {
+        rejoin(*rank, message.rejoin());
     } else if (message.has_progress()) {
         ranks_.progress(*rank, message.progress().step());
     } else if (message.has_goodbye()) {
@@ -78,15 +82,19 @@ void Node::hello(ConnectionId connection, const wire::Hello& hello, Time now) {
         ranks_.refuse(connection);
         return;
     }
-    ranks_.open(connection, hello.rank());
+    ranks_.open(connection, hello.rank(), hello.pid());
     out_.to_ranks.emplace_back(connection, wrap(&wire::ToRank::mutable_welcome));
     if (const wire::Abort* aborted = termination_.abort())
         out_.to_ranks.emplace_back(connection, wrap(&wire::ToRank::mutable_abort, *aborted));
     else if (!deaths_.reason().empty())
         out_.to_ranks.emplace_back(connection, wrap(&wire::ToRank::mutable_deaths, deaths_));
+    tell_hello(hello.rank(), hello.pid(), now);
+}
+
+void Node::tell_hello(uint32_t rank, int32_t pid, Time now) {
     wire::Hellos::Rank said;
-    said.set_rank(hello.rank());
-    said.set_pid(hello.pid());
+    said.set_rank(rank);
+    said.set_pid(pid);
     said.set_at_ms(now.count());
     outbox_.batch_hello(said, now);
     if (ranks_.all_said_hello()) outbox_.flush();
@@ -126,6 +134,7 @@ void Node::forget(ConnectionId connection, uint32_t rank, Time now) {
     ranks_.close(connection);
     std::erase_if(waiting_, [&](const Caller& caller) { return caller.rank == rank; });
     pending_arrivals_.withdraw(rank);
+    drop_survivor(rank, now);
     report_exit(rank, now);
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -76,16 +77,19 @@ class RestartPolicy {
 // A restart from the death until the last rank of the next generation has started.
 class Restart {
  public:
-    // `nodes`: those that are here.
-    Restart(std::string reason, std::set<uint32_t> nodes, Time died)
+    // `nodes`: those that are here. `grace`: what survivors get.
+    Restart(std::string reason, std::set<uint32_t> nodes, Time grace, Time died)
         : reason_(std::move(reason)),
           died_(died),
-          deadline_(died + kEndsAfterTerm + kEndsAfterKill),
+          deadline_(died + grace + kEndsAfterTerm + kEndsAfterKill),
           awaited_(std::move(nodes)) {}
 
     // Nothing of the old generation is left on the node, or the node is lost, and with it its ranks. Returns whether that
     // holds for all now.
     bool ended(uint32_t node) { return awaited_.erase(node) > 0 && awaited_.empty(); }
+    // Ranks of the old one whose processes go on in the next one, if their nodes do.
+    void add_survivors(std::span<const uint32_t> ranks) { survivors_.insert(ranks.begin(), ranks.end()); }
+    const std::set<uint32_t>& survivors() const { return survivors_; }
     // Whether the next generation has not begun.
     bool is_ending() const { return is_ending_; }
     void begin_next() { is_ending_ = false; }
@@ -114,6 +118,7 @@ class Restart {
     Time deadline_;
     bool is_ending_ = true;
     std::set<uint32_t> awaited_;
+    std::set<uint32_t> survivors_;
     std::string change_;
 };
 

@@ -289,7 +289,7 @@ void Daemon::look_at_ranks() {
 
 // What is left of the ranks of a generation that ends: processes that they started.
 void Daemon::clear_ranks() {
-    if (tasks_.kill_offspring() > 0)
+    if (tasks_.kill_offspring(survivors()) > 0)
         clear_timer_.after(kClearEvery);
     else
         perform(node_.on_cleared(now()));
@@ -299,9 +299,17 @@ void Daemon::signal_ranks(int number) {
     if (!keepers_)
         tasks_.signal(number);
     else if (number == SIGKILL)
-        tasks_.kill_offspring();
+        tasks_.kill_offspring(survivors());
     else
-        for (uint32_t local = 0; local < config_.ranks.size(); ++local) tasks_.signal_group(local, number);
+        for (uint32_t local = 0; local < config_.tasks; ++local)
+            if (!node_.survives(local)) tasks_.signal_group(local, number);
+}
+
+std::set<uint32_t> Daemon::survivors() const {
+    std::set<uint32_t> out;
+    for (uint32_t local = 0; local < config_.tasks; ++local)
+        if (node_.survives(local)) out.insert(local);
+    return out;
 }
 
 // A rank is the process that opened its world, or, until there is one, the task that the launcher made.
@@ -342,9 +350,10 @@ void Daemon::perform(const NodeActions& actions) {
     } else if (actions.signal_ranks) {
         signal_ranks(*actions.signal_ranks);
     }
-    if (actions.kill_rank) tasks_.signal_group(*actions.kill_rank, SIGKILL);
+    for (const uint32_t local : actions.kill_ranks) tasks_.signal_group(local, SIGKILL);
     if (keepers_ && actions.no_other_life) keepers_->no_other_life();
-    if (keepers_ && actions.next_life) keepers_->begin_life(*actions.next_life);
+    if (keepers_ && actions.next_life) keepers_->begin_life(*actions.next_life, actions.survivors);
+    if (actions.stop_clearing) clear_timer_.cancel();
     if (actions.clear_ranks) clear_timer_.after(Time(0));
     if (actions.seek || actions.disconnect) {
         next_link_ = actions.seek;

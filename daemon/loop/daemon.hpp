@@ -103,6 +103,7 @@ class Daemon {
     void settle();
     void look_at_ranks();
     void signal_ranks(int number);
+    std::set<uint32_t> survivors() const;
     void clear_ranks();
     void serve_torch();
     Try<MasterPorts> renew_ports();

@@ -96,18 +96,18 @@ void KeeperServer::drop(Client& client) {
     clients_.drop(client.id);
 }
 
-void KeeperServer::begin_life(const NodePlan& plan) {
-    tell_all(write_plan(plan));
+void KeeperServer::begin_life(const NodePlan& plan, const std::set<uint32_t>& survivors) {
+    tell_all(write_plan(plan), survivors);
 }
 
 void KeeperServer::no_other_life() {
     tell_all(std::string(kNoOtherLife));
 }
 
-void KeeperServer::tell_all(const std::string& packet) {
+void KeeperServer::tell_all(const std::string& packet, const std::set<uint32_t>& except) {
     last_word_ = packet;
     for (auto& [id, client] : clients_)
-        if (client.local_rank) send_packet(client.socket, packet);
+        if (client.local_rank && !except.contains(*client.local_rank)) send_packet(client.socket, packet);
 }
 
 }  // namespace dp

@@ -26,8 +26,8 @@ class KeeperServer {
     KeeperServer(event_base* base, int socket, size_t ranks, RejectedPeers& rejected, KeeperOf keeper_of,
                  OnEvent on_event);
 
-    // Both also for keepers that connect later.
-    void begin_life(const NodePlan& plan);
+    // Both also for keepers that connect later. `survivors`: local ranks that go on without another life.
+    void begin_life(const NodePlan& plan, const std::set<uint32_t>& survivors = {});
     void no_other_life();
 
  private:
@@ -55,7 +55,7 @@ class KeeperServer {
     bool handle(Client& client, const ControlEvent& event);
     void refuse(Client& client, const std::string& why);
     void drop(Client& client);
-    void tell_all(const std::string& packet);
+    void tell_all(const std::string& packet, const std::set<uint32_t>& except = {});
 };
 
 }  // namespace dp

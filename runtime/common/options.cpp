@@ -151,6 +151,12 @@ const std::vector<OptionSpec>& option_specs() {
             "with on-failure=restart: exit codes that end the step (default 0,2,126,127)", "0,2,126,127",
             {.plugstack = true, .dpctl = true},
             "not a list of exit codes; give numbers from 0 to 255, as in 2,64-78"),
+        option<&Settings::grace_seconds>(
+            "dp-grace", "SLURM_DP_GRACE", "SECONDS",
+            "with on-failure=restart: how long survivors may take to rejoin (default 30)", "30",
+            {.plugstack = true, .dpctl = true},
+            "not a number of seconds; give a whole number, 0 to start every rank anew", 0,
+            kMaxTimeoutSeconds),
         option<&Settings::spares>("dp-spares", "SLURM_DP_SPARES", "N",
                                   "with on-failure=restart: nodes kept without ranks until one is lost", "0",
                                   {.plugstack = true}, "not a number of nodes; give a whole number", 0,
@@ -264,6 +270,7 @@ std::optional<std::string> missing_option(const Settings& own, const Settings& a
     if (all.on_failure == FailureAction::restart) return std::nullopt;
     const char* given = own.restarts                 ? "--dp-restarts"
                         : own.final_exit             ? "--dp-final-exit"
+                        : own.grace_seconds          ? "--dp-grace"
                         : own.spares.value_or(0) > 0 ? "--dp-spares"
                         : own.min_nodes              ? "--dp-min-nodes"
                                                      : nullptr;

@@ -56,9 +56,12 @@ class Tasks {
     // The keepers, too.
     void kill_all() const { signal(SIGKILL); }
     // Kills all that descends from the keepers, which orphans come back to, and returns how many there were. What
-    // else is in the step (another plugin's helper, a container's file system) serves the next generation, too.
-    size_t kill_offspring() const {
-        const std::set<pid_t> keepers = running(launched_);
+    // else is in the step (another plugin's helper, a container's file system) serves the next generation, too, as do
+    // these local ranks, with all that descends from their keepers.
+    size_t kill_offspring(const std::set<uint32_t>& survivors = {}) const {
+        std::vector<pid_t> without = launched_;
+        for (const uint32_t local_rank : survivors) without.at(local_rank) = 0;
+        const std::set<pid_t> keepers = running(without);
         return signal_step(SIGKILL, {}, keepers, keepers);
     }
     // The process group of a kept rank, without a search for what has left it.

@@ -15,10 +15,13 @@
 #include <sys/time.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
+#include <thread>
 
 #include "base/failure.hpp"
 #include "base/text.hpp"
@@ -77,15 +80,95 @@ std::shared_ptr<::gloo::transport::Device> device_at(const std::string& address)
     return made;
 }
 
+// The store for one attempt to connect, which may be left to itself: then it is never asked again.
+class AttemptsStore : public GlooStore {
+ public:
+    using GlooStore::GlooStore;
+    void close() {
+        const std::unique_lock lock(mutex_);  // calls in progress have ended with the generation
+        is_closed_ = true;
+    }
+    void set(const std::string& key, const std::vector<char>& data) override {
+        const auto open = check();
+        GlooStore::set(key, data);
+    }
+    std::vector<char> get(const std::string& key) override {
+        const auto open = check();
+        return GlooStore::get(key);
+    }
+    void wait(const std::vector<std::string>& keys) override {
+        const auto open = check();
+        GlooStore::wait(keys);
+    }
+    void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override {
+        const auto open = check();
+        GlooStore::wait(keys, timeout);
+    }
+
+ private:
+    std::shared_mutex mutex_;
+    bool is_closed_ = false;
+    std::shared_lock<std::shared_mutex> check() {
+        std::shared_lock lock(mutex_);
+        if (is_closed_) throw ::gloo::IoException("this generation of the world has ended");
+        return lock;
+    }
+};
+
 // Gloo took the store by reference before 2025.
 template <typename Mesh>
-void connect(Mesh& mesh, const std::shared_ptr<GlooStore>& store,
+void connect(Mesh& mesh, const std::shared_ptr<AttemptsStore>& store,
              std::shared_ptr<::gloo::transport::Device>& device) {
     if constexpr (requires { mesh.connectFullMesh(store, device); })
         mesh.connectFullMesh(store, device);
     else
         mesh.connectFullMesh(*store, device);
 }
+
+// Connects in a thread of its own, because Gloo cannot be stopped while it waits for a peer that has just died: once the
+// step or its generation ends, the thread is left to its time-out.
+class Attempt : public std::enable_shared_from_this<Attempt> {
+ public:
+    Attempt(std::shared_ptr<::gloo::rendezvous::Context> mesh, std::shared_ptr<AttemptsStore> store,
+            std::shared_ptr<::gloo::transport::Device> device)
+        : mesh_(std::move(mesh)), store_(std::move(store)), device_(std::move(device)) {}
+
+    // Throws what Gloo throws.
+    void run(dp::Context& context) {
+        auto watch = context.on_event([this](const Event& event) {
+            if (event.kind != DP_EVENT_DEATHS)
+                end(std::make_exception_ptr(::gloo::IoException(event.reason)));
+        });
+        std::thread([self = shared_from_this()] {
+            try {
+                connect(*self->mesh_, self->store_, self->device_);
+                self->end(nullptr);
+            } catch (...) {
+                self->end(std::current_exception());
+            }
+        }).detach();
+        std::unique_lock lock(mutex_);
+        ended_.wait(lock, [this] { return has_ended_; });
+        store_->close();
+        if (failure_) std::rethrow_exception(failure_);
+    }
+
+ private:
+    std::shared_ptr<::gloo::rendezvous::Context> mesh_;
+    std::shared_ptr<AttemptsStore> store_;
+    std::shared_ptr<::gloo::transport::Device> device_;
+    std::mutex mutex_;
+    std::condition_variable ended_;
+    bool has_ended_ = false;
+    std::exception_ptr failure_;
+
+    void end(std::exception_ptr failure) {
+        const std::lock_guard lock(mutex_);
+        if (std::exchange(has_ended_, true)) return;
+        failure_ = std::move(failure);
+        ended_.notify_all();
+    }
+};
 
 // ---- this process's TCP connections, found by comparing: Gloo does not tell which ones are its own ----
 
@@ -207,17 +290,21 @@ Result<std::shared_ptr<::gloo::Context>> gloo_mesh(Context& context, const Group
     const auto place_in_store = DP_TRY(meet(context, {"gloo/" + group.name, members}, rank == 0, timeout));
     try {
         auto device = device_at(world.node_addr);
-        const auto store = std::make_shared<GlooStore>(context, place_in_store);
+        const auto store = std::make_shared<AttemptsStore>(context, place_in_store);
         auto mesh = std::make_shared<Mesh>(static_cast<int>(rank), static_cast<int>(size));
         const ConnectedSockets before = connected_sockets();
         mesh->setTimeout(timeout.value_or(kConnectTimeout));
-        connect(*mesh, store, device);
+        std::make_shared<Attempt>(mesh, store, device)->run(context);
         mesh->look_for_sockets(before);
         mesh->set_patience(timeout.value_or(kCollectiveTimeout));
         mesh->end_with_the_step(context);
         dp_internal_ready(context.get());
         return mesh;
     } catch (const std::exception& error) {
+        // The end of the step or of its generation is the cause, if there is one.
+        if (const auto now = context.get(place_in_store, std::chrono::milliseconds(0)); !now)
+            if (const dp_status s = now.error().status; s == DP_ERROR_ABORTED || s == DP_ERROR_PEER_LOST)
+                return tl::make_unexpected(now.error());
         return failure(DP_ERROR_BACKEND, "Gloo could not connect rank " + std::to_string(world.rank) +
                                              " at " + world.node_addr + " with the other " +
                                              std::to_string(size - 1) + ": " + error.what() +

@@ -37,9 +37,10 @@ tl::unexpected<Error> in_a_fork() {
 
 }  // namespace
 
-Client::Client(Fd socket, Fd taken_over)
+Client::Client(Fd socket, Fd taken_over, uint32_t generation)
     : socket_(std::move(socket)),
       owner_(getpid()),
+      generation_(generation),
       inbox_(socket_.get(), std::move(taken_over),
              [this](const wire::ToRank* message) { deliver(message); }) {}
 
@@ -64,7 +65,7 @@ Result<std::unique_ptr<Client>> Client::connect(const WorldEnvironment& world) {
         return error(DP_ERROR_LOST, "the socket " + shown + " belongs to user id " +
                                         (peer ? std::to_string(peer->uid) : "?") + ", not to this step");
 
-    std::unique_ptr<Client> client(new Client(std::move(daemon), std::move(taken_over)));
+    std::unique_ptr<Client> client(new Client(std::move(daemon), std::move(taken_over), world.generation));
     // A signal must not restart the wait for the welcome.
     const BlockedSignals blocked;
     DP_TRY(client->greet(world, shown));
@@ -167,6 +168,69 @@ void Client::tell_ready() {
     tell(wrap(&wire::FromRank::mutable_ready));
 }
 
+void Client::tell_can_rejoin() {
+    tell(wrap(&wire::FromRank::mutable_can_rejoin));
+}
+
+Result<wire::NextWorld> Client::rejoin(std::chrono::milliseconds timeout) {
+    if (getpid() != owner_) return in_a_fork();
+    if (inbox_.is_own_thread())
+        return error(DP_ERROR_INVALID, "a call-back of dp_on_event cannot wait; let another thread rejoin");
+    const auto start = steady_now();
+    const auto is_told = [this] {  // perhaps since an earlier call that timed out
+        const std::lock_guard guard(next_mutex_);
+        return next_.has_value();
+    };
+    // A call that nobody answers ends with the generation.
+    PendingCalls::Call end(calls_);
+    const bool ends = wait_awake(timeout, [&](std::chrono::milliseconds slice) {
+        const auto until = steady_now() + slice;
+        inbox_.read_until([&] { return end.has_result() || is_told(); }, until);
+        return is_told() || end.wait_for(until - steady_now());
+    });
+    if (!ends)
+        return error(DP_ERROR_TIMEOUT,
+                     "nobody in the world has died, so there is no other generation to join (dp_rejoin)");
+    if (is_told()) {
+        const std::lock_guard guard(next_mutex_);
+        return *std::exchange(next_, std::nullopt);
+    }
+    if (const auto why = end.take_result(); why.error().status != DP_ERROR_PEER_LOST)
+        return tl::unexpected(why.error());
+    const auto generation = [this] {
+        const std::lock_guard guard(next_mutex_);
+        return generation_;
+    };
+    // Before it is told: the answer, with the next generation's number, may be faster than this thread.
+    if (const uint32_t ends_now = generation(); std::exchange(left_generation_, ends_now) != ends_now) {
+        wire::FromRank message;
+        message.mutable_rejoin()->set_generation(ends_now);
+        tell(message);
+    }
+    const auto is_over = [&] { return next_ || !calls_.lost_a_peer(); };
+    const auto is_over_now = [&] {
+        const std::lock_guard guard(next_mutex_);
+        return is_over();
+    };
+    const auto left = std::max(timeout - (steady_now() - start), std::chrono::milliseconds(0));
+    const bool told = wait_awake(left, [&](std::chrono::milliseconds slice) {
+        const auto until = steady_now() + slice;
+        inbox_.read_until(is_over_now, until);
+        std::unique_lock lock(next_mutex_);
+        return next_changed_.wait_for(lock, until - steady_now(), is_over);
+    });
+    const std::lock_guard guard(next_mutex_);
+    if (!next_ && told) {
+        PendingCalls::Call last(calls_);
+        return tl::unexpected(last.take_result().error());
+    }
+    if (!next_)
+        return error(DP_ERROR_TIMEOUT,
+                     "the last generation's other ranks have not ended yet, so the next one has not begun; "
+                     "dp_rejoin may be called again");
+    return *std::exchange(next_, std::nullopt);
+}
+
 void Client::tell_progress(uint64_t step) {
     if (getpid() != owner_) return;
     wire::FromRank message;
@@ -219,12 +283,34 @@ void Client::deliver(const wire::ToRank* message) {
         return events_.happen({DP_EVENT_DEATHS,
                                message->deaths().reason(),
                                {message->deaths().ranks().begin(), message->deaths().ranks().end()}});
+    if (message->has_peer_lost()) return lose_peer(message->peer_lost());
+    if (message->has_next_world()) return begin_anew(message->next_world());
     calls_.answer(message->reply());
+}
+
+void Client::lose_peer(const wire::PeerLost& lost) {
+    const StepEvent event{DP_EVENT_PEER_LOST, lost.reason(), {lost.dead().begin(), lost.dead().end()}};
+    if (calls_.end({DP_ERROR_PEER_LOST, lost.reason()})) events_.happen(event);
+}
+
+void Client::begin_anew(const wire::NextWorld& world) {
+    events_.begin_anew();
+    {
+        const std::lock_guard guard(sequences_mutex_);
+        sequences_.clear();
+    }
+    const std::lock_guard guard(next_mutex_);
+    generation_ = world.plan().generation();
+    next_ = world;
+    calls_.begin_anew();
+    next_changed_.notify_all();
 }
 
 void Client::end(const StepEvent& why) {
     const dp_status status = why.kind == DP_EVENT_ENDING ? DP_ERROR_ABORTED : DP_ERROR_LOST;
     if (calls_.end({status, why.reason})) events_.happen(why);
+    const std::lock_guard guard(next_mutex_);
+    next_changed_.notify_all();
 }
 
 }  // namespace dp

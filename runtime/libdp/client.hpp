@@ -5,9 +5,11 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "dp.pb.h"
 #include "dp/dp.hpp"
@@ -35,6 +37,12 @@ class Client {
     // Reports that this rank's communicator is ready.
     void tell_ready();
 
+    // Says that this process can rejoin.
+    void tell_can_rejoin();
+
+    // Leaves the generation once it ends, and waits for the next one. Not beside other calls.
+    Result<wire::NextWorld> rejoin(std::chrono::milliseconds timeout);
+
     // Reports the training step. Never waits: skipped if the daemon reads slowly.
     void tell_progress(uint64_t step);
 
@@ -58,16 +66,23 @@ class Client {
     std::map<std::pair<std::string, std::vector<uint32_t>>, uint64_t> sequences_;
     Phases phases_;
     PendingCalls calls_;
+    std::optional<uint32_t> left_generation_;  // the last one
+    std::mutex next_mutex_;                    // guards the next two
+    uint32_t generation_;
+    std::optional<wire::NextWorld> next_;  // not entered yet
+    std::condition_variable next_changed_;
     // An event that a call reads is only stored; call-backs run from on_event on, in the inbox's thread.
     Events events_;
     Inbox inbox_;
 
-    Client(Fd socket, Fd taken_over);
+    Client(Fd socket, Fd taken_over, uint32_t generation);
     Result<void> greet(const WorldEnvironment& world, const std::string& shown);
     bool write_frame(const std::string& frame);
     void tell(const wire::FromRank& message);
     void deliver(const wire::ToRank* message);
     void end(const StepEvent& why);
+    void lose_peer(const wire::PeerLost& lost);
+    void begin_anew(const wire::NextWorld& world);
 };
 
 }  // namespace dp

@@ -37,10 +37,15 @@ class Events {
         const std::lock_guard guard(mutex_);
         callbacks_.erase(watch);
     }
+    // What happened in the last generation is over.
+    void begin_anew() {
+        const std::lock_guard guard(mutex_);
+        std::erase_if(history_, [](const StepEvent& event) { return !is_the_end(event); });
+    }
     // Delivers an event to all. Nothing is delivered after the end of the step.
     void happen(const StepEvent& event) {
         const std::lock_guard guard(mutex_);
-        if (!history_.empty() && history_.back().kind != DP_EVENT_DEATHS) return;
+        if (!history_.empty() && is_the_end(history_.back())) return;
         history_.push_back(event);
         // Copies: a call-back may forget itself and others.
         for (const auto& [watch, callback] : std::map(callbacks_))
@@ -48,6 +53,10 @@ class Events {
     }
 
  private:
+    static bool is_the_end(const StepEvent& event) {
+        return event.kind == DP_EVENT_ENDING || event.kind == DP_EVENT_LOST;
+    }
+
     std::recursive_mutex mutex_;  // held while call-backs run; they may add and forget
     std::map<uint64_t, Callback> callbacks_;
     std::vector<StepEvent> history_;

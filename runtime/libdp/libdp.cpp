@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <list>
 #include <memory>
 
 #include "base/text.hpp"
@@ -13,12 +14,25 @@
 #include "dp/dp.h"
 #include "libdp/client.hpp"
 #include "libdp/internal.h"
+#include "libdp/next_world.hpp"
 
 struct dp_context {
-    dp::WorldEnvironment environment;
+    std::list<dp::WorldEnvironment> environments;  // by generation: the strings of all live until dp_close
     dp_world world{};
     std::array<std::vector<uint32_t>, 3> groups;  // by dp_dimension: the members
     std::unique_ptr<dp::Client> client;
+    std::string reason;  // this and the next: of dp_changes
+    std::vector<uint32_t> replaced;
+
+    const dp::WorldEnvironment& environment() const { return environments.back(); }
+    // The generation that this process is in from now on.
+    void enter(dp::WorldEnvironment environment) {
+        const auto& e = environments.emplace_back(std::move(environment));
+        world = {e.rank,  e.size,       e.local_rank,          e.local_size,  e.node_rank,
+                 e.nodes, e.generation, e.master_addr.c_str(), e.master_port, e.node_addr.c_str()};
+        for (size_t d = 0; d < groups.size(); ++d)
+            groups[d] = e.sizes.group_of(static_cast<dp::Dimension>(d), e.rank);
+    }
 };
 
 namespace {
@@ -74,11 +88,14 @@ dp_status check_value(const void* value, size_t size) {
     return DP_OK;
 }
 
-dp::Result<dp::wire::Reply> call(dp_context* context, dp::wire::Request request, int64_t timeout_ms) {
+std::chrono::milliseconds time_of(const dp_context* context, int64_t timeout_ms) {
+    if (timeout_ms == DP_TIMEOUT_DEFAULT) return context->environment().timeout;
     // A limit, because the sum with a clock must not overflow.
-    const std::chrono::milliseconds given(std::clamp<int64_t>(timeout_ms, 0, int64_t{1} << 40));
-    return context->client->call(std::move(request),
-                                 timeout_ms == DP_TIMEOUT_DEFAULT ? context->environment.timeout : given);
+    return std::chrono::milliseconds(std::clamp<int64_t>(timeout_ms, 0, int64_t{1} << 40));
+}
+
+dp::Result<dp::wire::Reply> call(dp_context* context, dp::wire::Request request, int64_t timeout_ms) {
+    return context->client->call(std::move(request), time_of(context, timeout_ms));
 }
 
 dp_status copy_value(const dp::Result<dp::wire::Reply>& reply, void* out, size_t capacity, size_t* out_size) {
@@ -176,13 +193,8 @@ dp_status dp_open(dp_context** context) {
         auto client = dp::Client::connect(*environment);
         if (!client) return status_of(client);
         auto opened = std::make_unique<dp_context>();
-        opened->environment = std::move(*environment);
+        opened->enter(std::move(*environment));
         opened->client = std::move(*client);
-        const auto& e = opened->environment;
-        opened->world = {e.rank,  e.size,       e.local_rank,          e.local_size,  e.node_rank,
-                         e.nodes, e.generation, e.master_addr.c_str(), e.master_port, e.node_addr.c_str()};
-        for (size_t d = 0; d < opened->groups.size(); ++d)
-            opened->groups[d] = e.sizes.group_of(static_cast<dp::Dimension>(d), e.rank);
         *context = opened.release();
         return DP_OK;
     });
@@ -208,7 +220,7 @@ dp_status dp_get_place(const dp_context* context, dp_dimension dimension, dp_pla
                         "dp_get_place needs DP_TENSOR, DP_DATA or DP_PIPELINE and a dp_place to fill");
         const auto& members = context->groups[index];
         place->rank =
-            context->environment.sizes.rank_in(static_cast<dp::Dimension>(index), context->world.rank);
+            context->environment().sizes.rank_in(static_cast<dp::Dimension>(index), context->world.rank);
         place->size = static_cast<uint32_t>(members.size());
         place->group = {kDimensionNames[index], members.data(), members.size()};
         return DP_OK;
@@ -220,10 +232,10 @@ const char* dp_last_error(void) {
 }
 
 const char* dp_status_name(dp_status status) {
-    constexpr std::array kNames = {"ok",        "not in a step", "invalid",
-                                   "timed out", "daemon lost",   "step aborted",
-                                   "not found", "too large",     "backend failed"};
-    static_assert(kNames.size() == DP_ERROR_BACKEND + 1);
+    constexpr std::array kNames = {
+        "ok",           "not in a step", "invalid",   "timed out",      "daemon lost",
+        "step aborted", "not found",     "too large", "backend failed", "peer lost"};
+    static_assert(kNames.size() == DP_ERROR_PEER_LOST + 1);
     const auto index = static_cast<size_t>(status);
     return index < kNames.size() ? kNames[index] : "unknown status";
 }
@@ -246,6 +258,29 @@ void dp_forget_event(dp_context* context, uint64_t watch) {
 
 void dp_at_step(dp_context* context, uint64_t step) {
     if (context) context->client->tell_progress(step);
+}
+
+void dp_can_rejoin(dp_context* context) {
+    if (context) context->client->tell_can_rejoin();
+}
+
+dp_status dp_rejoin(dp_context* context, dp_changes* changes, int64_t timeout_ms) {
+    return guarded(context, [&] {
+        auto next = context->client->rejoin(time_of(context, timeout_ms));
+        if (!next) return status_of(next);
+        auto environment = dp::next_world(context->environment(), *next);
+        const auto replaced =
+            dp::parse_ranges<uint32_t>(next->plan().replaced(), next->plan().place().world_size());
+        if (!environment) return fail(DP_ERROR_INVALID, environment.error().message);
+        const dp_world before = context->world;
+        context->enter(std::move(*environment));
+        context->reason = next->reason();
+        context->replaced = replaced.value_or(std::vector<uint32_t>());
+        if (changes)
+            *changes = {before.rank, before.size, context->reason.c_str(), context->replaced.data(),
+                        context->replaced.size()};
+        return DP_OK;
+    });
 }
 
 dp_status dp_phase(dp_context* context, dp_phase_kind phase) {

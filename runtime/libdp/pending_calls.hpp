@@ -89,12 +89,21 @@ class PendingCalls {
         for (auto& [id, call] : calls_) call->finish(tl::unexpected(why));
         return is_first;
     }
-    // Refuses later calls with this error; those in progress go on.
+    // Refuses later calls with this error; those in progress go on. The loss of a peer may still become the end.
     bool refuse(const Error& why) {
         const std::lock_guard guard(mutex_);
-        if (ended_) return false;
+        if (ended_ && ended_->status != DP_ERROR_PEER_LOST) return false;
         ended_ = why;
         return true;
+    }
+    // After the loss of a peer: there is another generation, and calls are possible again.
+    void begin_anew() {
+        const std::lock_guard guard(mutex_);
+        if (ended_ && ended_->status == DP_ERROR_PEER_LOST) ended_.reset();
+    }
+    bool lost_a_peer() {
+        const std::lock_guard guard(mutex_);
+        return ended_ && ended_->status == DP_ERROR_PEER_LOST;
     }
     void wait_until_idle() {
         std::unique_lock lock(mutex_);

@@ -126,7 +126,7 @@ constexpr milliseconds kAbortPatience = std::chrono::seconds(10);
     _exit(EXIT_FAILURE);
 }
 
-// A communicator, from its creation on: aborted when the step ends.
+// A communicator, from its creation on: aborted when the step, or its generation, ends.
 class Watched {
  public:
     Watched(dp_context* context, uint32_t rank) : context_(context), rank_(rank) {}
@@ -142,10 +142,14 @@ class Watched {
         return status;
     }
 
-    // Why the step is being ended; "" if it is not.
+    // Why the step, or this generation, is being ended; "" if it is not. And what a call returns then.
     std::string ended() {
         std::lock_guard lock(mutex_);
         return ended_;
+    }
+    dp_status status() {
+        std::lock_guard lock(mutex_);
+        return status_;
     }
 
     // The communicator is ready: from now on libdp's thread aborts it.
@@ -170,6 +174,7 @@ class Watched {
     bool watching_ = false;
     std::mutex mutex_;
     std::string ended_;
+    dp_status status_ = DP_ERROR_ABORTED;
     std::unique_ptr<AbortGuard> guard_;
 
     static void on_event(void* self, const dp_event* event) {
@@ -178,6 +183,7 @@ class Watched {
         if (event->kind == DP_EVENT_DEATHS) return;
         std::lock_guard lock(watched.mutex_);
         watched.ended_ = event->reason;
+        watched.status_ = event->kind == DP_EVENT_PEER_LOST ? DP_ERROR_PEER_LOST : DP_ERROR_ABORTED;
         if (watched.guard_) watched.guard_->fire();
     }
 };
@@ -290,7 +296,7 @@ dp_status dp_nccl_communicator(dp_context* context, const dp_group* group, ncclC
         if (const std::string why = watched->ended(); !why.empty())
             return broken(
                 made, world.rank,
-                dp_internal_fail(DP_ERROR_ABORTED, std::string(what).append(": ").append(why).c_str()));
+                dp_internal_fail(watched->status(), std::string(what).append(": ").append(why).c_str()));
         const bool late = clock.at(dp::steady_now()) > began + patience;
         if (result != ncclSuccess || state != ncclInProgress || late) {
             const auto reason = result != ncclSuccess ? result : state;

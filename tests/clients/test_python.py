@@ -64,6 +64,14 @@ def test_a_killed_rank_is_named_in_the_exceptions_of_the_others(cluster, python,
         assert re.search(r"after [\d.]+ s: .*rank 5 (on node02 )?was killed by signal 9 \(SIGKILL\)", line), line
 
 
+def test_a_process_goes_on_when_another_dies(cluster, python, programs):
+    done = cluster.run(f"srun -N2 -n4 --dp-on-failure=restart {python} {programs}/python_survivors.py", timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    changes = "previous_size=4, reason='rank 1 on node01 was killed by signal 9 (SIGKILL)', replaced=(1,)) after ['peer lost']"
+    assert lines(done.stdout) == ["rank 0 of 4 goes on in generation 1: Changes(previous_rank=0, " + changes, "rank 1 begins in generation 1"] + [
+        f"rank {rank} of 4 goes on in generation 1: Changes(previous_rank={rank}, {changes}" for rank in (2, 3)], done.stdout + done.stderr
+
+
 def test_what_a_call_back_throws_is_said_by_the_next_call(cluster, python, programs):
     done = cluster.run(f"{STEP} --dp-on-failure=report {python} {programs}/python_deaths.py callback", timeout=60)
     assert done.stdout.count("callback of on_event raised KeyError: 'rank 5 on node02 was killed") == 7, done.stdout + done.stderr

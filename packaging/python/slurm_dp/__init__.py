@@ -21,10 +21,10 @@ import atexit
 import os
 import threading
 
-from ._api import Event, Group, Place, Watch, World
+from ._api import Changes, Event, Group, Place, Watch, World
 from ._library import PHASES, Error, Library
 
-__all__ = ["Error", "Event", "Group", "Place", "Watch", "World", "current", "open", "phase", "step"]
+__all__ = ["Changes", "Error", "Event", "Group", "Place", "Watch", "World", "current", "open", "phase", "step"]
 __version__ = "0.1.0"
 
 _lock = threading.Lock()

@@ -50,8 +50,9 @@ class Place(_Record):
 class Event(_Record):
     """What happened to the step.
 
-    kind: "deaths" (ranks have died and the others continue), "ending" (the step is being ended, and this process is about to get SIGTERM)
-    or "lost" (this node's daemon is gone). reason: one line. ranks: the dead ones, ascending.
+    kind: "deaths" (ranks have died and the others continue), "ending" (the step is being ended, and this process is about to get SIGTERM),
+    "lost" (this node's daemon is gone) or "peer lost" (after can_rejoin(): the next generation awaits this process in rejoin()). reason: one
+    line. ranks: the dead ones, ascending.
     """
     __slots__ = ("kind", "reason", "ranks")
 
@@ -59,6 +60,21 @@ class Event(_Record):
         self.kind = kind
         self.reason = reason
         self.ranks = ranks
+
+
+class Changes(_Record):
+    """What changed from one generation to the next.
+
+    previous_rank, previous_size: of this process and the world before. reason: who died, in one line. replaced: ranks of the new world whose
+    process is new, ascending; all others have state.
+    """
+    __slots__ = ("previous_rank", "previous_size", "reason", "replaced")
+
+    def __init__(self, previous_rank: int, previous_size: int, reason: str, replaced: tuple[int, ...]):
+        self.previous_rank = previous_rank
+        self.previous_size = previous_size
+        self.reason = reason
+        self.replaced = replaced
 
 
 class Watch:
@@ -168,6 +184,17 @@ class World:
         or close the world. An exception that it raises becomes the __cause__ of the Error that the next call raises."""
         raise NotImplementedError
 
+    def can_rejoin(self) -> None:
+        """Says that this process goes on, by rejoin(), when others die (--dp-on-failure=restart). Without it, it is ended and started again
+        with them."""
+        raise NotImplementedError
+
+    def rejoin(self, timeout: float | None = None) -> Changes:
+        """After an Error whose status is "peer lost": leaves the generation that ends and waits for the next one, in which rank, size and
+        the other attributes may differ (os.environ stays as it was). Call it once no other thread uses the world and the last generation's
+        communicators are aborted; after --dp-grace seconds the process is ended like those that do not rejoin."""
+        raise NotImplementedError
+
     def step(self, number: int) -> None:
         """Says how far the training is, so that a message about this rank's death can say so. Meant for every step; never waits."""
         raise NotImplementedError
@@ -187,5 +214,5 @@ class World:
         self.close()
 
 
-for _public in (Event, Group, Place, Watch, World):
+for _public in (Changes, Event, Group, Place, Watch, World):
     _public.__module__ = "slurm_dp"

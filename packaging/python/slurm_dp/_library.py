@@ -7,8 +7,9 @@ DEFAULT_TIMEOUT = -1  # DP_TIMEOUT_DEFAULT: the step's --dp-timeout
 UNIQUE_ID_BYTES = 128
 MAX_VALUE_BYTES = 1 << 20
 
-_STATUSES = ("ok", "no step", "invalid", "timed out", "lost", "aborted", "not found", "too large", "backend")  # by dp_status
-EVENTS = ("deaths", "ending", "lost")  # by dp_event_kind
+_STATUSES = ("ok", "no step", "invalid", "timed out", "lost", "aborted", "not found", "too large", "backend",
+             "peer lost")  # by dp_status
+EVENTS = ("deaths", "ending", "lost", "peer lost")  # by dp_event_kind
 PHASES = ("idle", "compute", "load", "communication", "checkpoint")  # by dp_phase_kind
 DIMENSIONS = ("tensor", "data", "pipeline")  # by dp_dimension
 
@@ -17,7 +18,7 @@ class Error(Exception):
     """Why slurm-dp could not do what was asked, in one line.
 
     status: "no step", "invalid", "timed out", "lost" (this node's daemon is gone), "aborted" (the step is being ended), "not found",
-    "too large" or "backend".
+    "too large", "backend" or "peer lost" (call World.rejoin).
     """
 
     def __init__(self, status: str, message: str):
@@ -48,6 +49,11 @@ class Event(ctypes.Structure):
     _fields_ = [("kind", ctypes.c_int), ("reason", ctypes.c_char_p), ("ranks", ctypes.POINTER(ctypes.c_uint32)), ("count", ctypes.c_size_t)]
 
 
+class Changes(ctypes.Structure):
+    _fields_ = [("previous_rank", ctypes.c_uint32), ("previous_size", ctypes.c_uint32), ("reason", ctypes.c_char_p),
+                ("replaced", ctypes.POINTER(ctypes.c_uint32)), ("replaced_count", ctypes.c_size_t)]
+
+
 class Fact(ctypes.Structure):
     _fields_ = [("name", ctypes.c_char_p), ("value", ctypes.c_char_p), ("rule", ctypes.c_int), ("remedy", ctypes.c_char_p)]
 
@@ -66,6 +72,7 @@ _PROTOTYPES = {
     "dp_last_error": (_text, []),
     "dp_on_event": (_status, [_context, ON_EVENT, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint64)]),
     "dp_forget_event": (None, [_context, ctypes.c_uint64]),
+    "dp_rejoin": (_status, [_context, ctypes.POINTER(Changes), _time]),
     "dp_barrier": (_status, [_context, _group, _time]),
     "dp_unique_id": (_status, [_context, _group, MAKE_ID, ctypes.c_void_p, _text, _time]),
     "dp_broadcast": (_status, [_context, _group, _text, _size, _text, _size, _size_out, _time]),
@@ -80,6 +87,7 @@ _PROTOTYPES = {
 # Called at every step: they never wait, so they keep the interpreter's lock.
 _QUICK_PROTOTYPES = {
     "dp_at_step": (None, [_context, ctypes.c_uint64]),
+    "dp_can_rejoin": (None, [_context]),
     "dp_phase": (_status, [_context, ctypes.c_int]),
 }
 

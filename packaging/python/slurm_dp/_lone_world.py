@@ -98,6 +98,13 @@ class LoneWorld(World):
         self._check()
         return Watch(lambda: None)
 
+    def can_rejoin(self):
+        self._check()
+
+    def rejoin(self, timeout=None):
+        self._check(timeout=timeout)
+        raise Error("invalid", "a world of one has no peers that could die, so there is no other generation to join")
+
     def step(self, number):
         _checks.number(number, 64, "a step", signed=False)
 

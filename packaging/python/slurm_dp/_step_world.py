@@ -5,7 +5,7 @@ import os
 import threading
 
 from . import _checks, _library
-from ._api import Event, Group, Place, Watch, World
+from ._api import Changes, Event, Group, Place, Watch, World
 from ._calls import Calls, closed
 from ._library import Error
 
@@ -33,7 +33,10 @@ class StepWorld(World):
         self._thrown = None  # by a callback, not said yet
         self._phase = "idle"
         library.check(library.dp_open(ctypes.byref(self._context)))
-        found = library.dp_get_world(self._context).contents
+        self._read_world()
+
+    def _read_world(self):
+        found = self._library.dp_get_world(self._context).contents
         for name, _ in found._fields_:
             value = getattr(found, name)
             setattr(self, name, value.decode() if isinstance(value, bytes) else value)
@@ -171,6 +174,21 @@ class StepWorld(World):
         if self.is_open and number in self._watches:
             self._library.dp_forget_event(self._context, number)
             del self._watches[number]
+
+    def can_rejoin(self):
+        self._check()
+        self._library.dp_can_rejoin(self._context)
+
+    def rejoin(self, timeout=None):
+        raw = _library.Changes()
+
+        def changes():
+            return Changes(raw.previous_rank, raw.previous_size, raw.reason.decode(errors="replace"),
+                           tuple(raw.replaced[i] for i in range(raw.replaced_count)))
+
+        found = self._call(self._library.dp_rejoin, ctypes.byref(raw), timeout=timeout, result=changes)
+        self._read_world()
+        return found
 
     def step(self, number):
         if self._is_open:

@@ -44,6 +44,9 @@ typedef enum dp_status {
     DP_ERROR_NOT_FOUND = 6, /* no such key */
     DP_ERROR_TOO_LARGE = 7, /* a value exceeds a limit below, or the given buffer */
     DP_ERROR_BACKEND = 8,   /* NCCL or Gloo failed; the error quotes it */
+    DP_ERROR_PEER_LOST =
+        9, /* a rank has died and the others go on without this process's help or with it: call
+                               dp_rejoin. Only after dp_can_rejoin */
 } dp_status;
 
 /* Limits of the store, in bytes. */
@@ -52,7 +55,7 @@ typedef enum dp_status {
 
 typedef struct dp_context dp_context;
 
-/* This rank's place in the world. Strings live as long as the context. */
+/* This rank's place in the world. Strings live until dp_close, also those of earlier generations. */
 typedef struct dp_world {
     uint32_t rank;           /* 0 .. size-1 */
     uint32_t size;           /* ranks in the world */
@@ -88,7 +91,7 @@ void dp_close(dp_context* context);
  * whose other threads may be about to call. They get DP_ERROR_LOST. dp_close must follow; NULL is allowed. */
 void dp_end(dp_context* context);
 
-/* This rank's place in the world; valid until dp_close. */
+/* This rank's place in the world; the pointer is valid until dp_close, and dp_rejoin changes what is there. */
 const dp_world* dp_get_world(const dp_context* context);
 
 /* One line about the calling thread's last error, or "". Valid until the thread's next call. */
@@ -105,6 +108,9 @@ typedef enum dp_event_kind {
                             and this process is about to get SIGTERM */
     DP_EVENT_LOST = 2,   /* the daemon of this node is gone: every call fails with DP_ERROR_LOST, and nobody
                             watches this rank any more */
+    DP_EVENT_PEER_LOST =
+        3, /* after dp_can_rejoin: this generation ends, and the next one awaits this process in
+                               dp_rejoin. Until then every pending and later call fails with DP_ERROR_PEER_LOST */
 } dp_event_kind;
 
 /* What happened. Valid only during the call-back. */
@@ -132,6 +138,32 @@ void dp_forget_event(dp_context* context, uint64_t watch);
  * signal 11 (SIGSEGV) at step 1200", and --dp-on-failure=restart sees progress. Meant for every step: takes some microseconds, never waits and never
  * fails. Sent at most every 10 ms, so with very short steps the message may name an earlier one. */
 void dp_at_step(dp_context* context, uint64_t step);
+
+/* ---- restarts: a process that goes on when a peer has died (--dp-on-failure=restart) ---- */
+
+/* Says that this process will go on, by dp_rejoin, when other ranks die. Without it, it is ended and started
+ * again, as any program is. Takes some microseconds, never fails, holds until dp_close, and does nothing without
+ * --dp-on-failure=restart. If the broker's own node is lost, all processes are started again. */
+void dp_can_rejoin(dp_context* context);
+
+/* What changed from one generation to the next. Valid until the next dp_rejoin or dp_close. */
+typedef struct dp_changes {
+    uint32_t previous_rank; /* of this process */
+    uint32_t previous_size; /* of the world */
+    const char* reason;     /* one line: "rank 5 on gpu02 was killed by signal 9 (SIGKILL) at step 1200" */
+    const uint32_t*
+        replaced; /* ranks of the new world, ascending, whose process is new: all others have state */
+    size_t replaced_count;
+} dp_changes;
+
+/* Leaves the generation that ends and waits until the next one begins, in which this process may have another
+ * rank, size and MASTER_PORT: dp_get_world and dp_get_place tell (the environment stays as it was). Collectives
+ * are counted anew, and the store is empty. Call it once nothing of the last generation runs in this process any
+ * more: no thread is in a call of libdp, and NCCL's and Gloo's communicators are aborted or closed. It may be
+ * called before libdp has heard of the death, and then waits for that, too. *changes, which may be NULL, is set
+ * on success. DP_ERROR_ABORTED: the step ends. DP_ERROR_TIMEOUT: nobody has died, or others have not ended; may
+ * be called again. Takes --dp-grace seconds at most before this process is ended like those that do not rejoin. */
+dp_status dp_rejoin(dp_context* context, dp_changes* changes, int64_t timeout_ms);
 
 /* ---- phases: what this rank does with its time, for `dpctl top` ---- */
 

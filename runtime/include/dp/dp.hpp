@@ -122,6 +122,27 @@ class Context {
             raw.rank, raw.size, {raw.group.name, {raw.group.members, raw.group.members + raw.group.count}}};
     }
 
+    // What dp_changes says. Owns its strings.
+    struct Changes {
+        std::uint32_t previous_rank;
+        std::uint32_t previous_size;
+        std::string reason;
+        std::vector<std::uint32_t> replaced;
+    };
+
+    // This process goes on when peers die (dp_can_rejoin).
+    void can_rejoin() { dp_can_rejoin(get()); }
+
+    // Waits for the next generation, and is in it from then on (dp_rejoin).
+    Result<Changes> rejoin(Timeout timeout = {}) {
+        dp_changes raw{};
+        if (dp_status s = dp_rejoin(get(), &raw, milliseconds(timeout)); s != DP_OK) return failure(s);
+        return Changes{raw.previous_rank,
+                       raw.previous_size,
+                       raw.reason,
+                       {raw.replaced, raw.replaced + raw.replaced_count}};
+    }
+
     void at_step(std::uint64_t step) { dp_at_step(get(), step); }
 
     // The phase that this rank is in from now on (dp_phase).

@@ -28,7 +28,7 @@ extern "C" {
  * Errors: before NCCL starts, the ranks compare their NCCL versions, devices, NCCL_SOCKET_IFNAME and worlds.
  * DP_ERROR_INVALID names the ranks that do not match (DP_PREFLIGHT=off skips this).
  *
- * Abort: when the step is being ended, or this node's daemon is gone, a thread of libdp aborts what runs on
+ * Abort: when the step or its generation (dp_rejoin) is being ended, or this node's daemon is gone, a thread of libdp aborts what runs on
  * the communicator (NCCL 2.28.7 and later: ncclCommRevoke), so that no kernel waits for the dead for ever. If
  * NCCL does not manage that within 10 s, the process ends. */
 dp_status dp_nccl_communicator(dp_context* context, const dp_group* group, ncclComm_t* comm,

@@ -12,6 +12,8 @@
 //   rank train FILE         barrier, "met", a barrier every 50 ms until FILE is there (10 minutes at most)
 //   and
 //                           for as many steps more as it says, "trained"
+//   rank survive FILE LATE  keeps its process when others die: "generation 1: rank 2 of 4 met, 1 3 replaced", then
+//                           barriers until FILE is there; then all say goodbye. Rank LATE never rejoins
 //   rank phases FILE        "met", then until FILE is there (10 minutes at most) rank 0 computes and loads,
 //                           rank 1 is idle, rank 2 communicates and writes checkpoints, and the others do not
 //                           say what they do; "done"
@@ -159,6 +161,38 @@ int train(dp::Context& context, const std::string& file) {
     return 0;
 }
 
+// One generation of `survive`; nullopt: a peer is lost.
+std::optional<int> live(dp::Context& context, const std::string& file, const std::string& replaced) {
+    bool has_met = false;
+    for (bool is_enough = false; !is_enough;) {
+        const auto told = context.broadcast({}, std::string(access(file.c_str(), F_OK) == 0 ? "yes" : "no"));
+        if (!told && told.error().status == DP_ERROR_PEER_LOST) return std::nullopt;
+        if (!told) return complain(context, told.error());
+        const dp_world& w = context.world();
+        if (!std::exchange(has_met, true))
+            std::printf("generation %u: rank %u of %u met,%s replaced\n", w.generation, w.rank, w.size,
+                        replaced.empty() ? " none" : replaced.c_str());
+        std::fflush(stdout);
+        is_enough = told->front() == 'y';
+        usleep(10000);
+    }
+    return 0;
+}
+
+int survive(dp::Context& context, const std::string& file, const char* late) {
+    context.can_rejoin();
+    for (std::string replaced;;) {
+        if (const auto code = live(context, file, replaced)) return *code;
+        if (late && context.world().rank == static_cast<unsigned>(std::atoi(late))) sleep(600);
+        auto changes = context.rejoin(std::chrono::milliseconds(20));
+        while (!changes && changes.error().status == DP_ERROR_TIMEOUT)  // it may be called again
+            changes = context.rejoin(std::chrono::milliseconds(20));
+        if (!changes) return complain(context, changes.error());
+        replaced.clear();
+        for (const auto rank : changes->replaced) replaced += " " + std::to_string(rank);
+    }
+}
+
 int phases(dp::Context& context, const std::string& until) {
     if (const int code = meet(context, 0); code != 0) return code;
     struct Share {
@@ -211,6 +245,7 @@ int main(int argc, char** argv) {
     if (verb == "phases") return phases(*context, first);
     if (verb == "fill") return fill(*context, number);
     if (verb == "train") return train(*context, first);
+    if (verb == "survive") return survive(*context, first, argc > 3 ? argv[3] : nullptr);
     if (verb == "late") return meet(*context, 0);
     if (verb == "leave") {
         if (context->world().rank == number) _exit(0);

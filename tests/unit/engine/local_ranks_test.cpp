@@ -13,12 +13,12 @@ namespace {
 TEST(LocalRanks, AConnectionIsTheRanksThatSaidHelloOnIt) {
     LocalRanks ranks({4, 5});
     EXPECT_FALSE(ranks.rank_of(1));
-    ranks.open(1, 5);
+    ranks.open(1, 5, 77);
     EXPECT_EQ(ranks.rank_of(1), 5u);
     EXPECT_EQ(ranks.connection_of(5), ConnectionId{1});
     EXPECT_FALSE(ranks.connection_of(4));
     EXPECT_FALSE(ranks.all_said_hello());
-    ranks.open(2, 4);
+    ranks.open(2, 4, 77);
     EXPECT_TRUE(ranks.all_said_hello());
     ranks.close(1);
     EXPECT_FALSE(ranks.rank_of(1));
@@ -51,10 +51,10 @@ TEST(LocalRanks, AnExitIsTakenOnceAndTheFirstNewsOfItCounts) {
 
 TEST(LocalRanks, AnEarlierProgramsStepsAreNotTheNextOnes) {
     LocalRanks ranks({4});
-    ranks.open(1, 4);
+    ranks.open(1, 4, 77);
     ranks.progress(4, 7);
     ranks.close(1);
-    ranks.open(2, 4);
+    ranks.open(2, 4, 77);
     ranks.exit(0, 0, false, Time(0));
     EXPECT_FALSE(ranks.take_exit(4)->step);
 }

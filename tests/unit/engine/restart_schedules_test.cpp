@@ -49,6 +49,7 @@ class Schedule {
 
     uint32_t generations() const { return generations_; }
     bool has_moved() const { return has_moved_; }
+    size_t survivors() const { return survivors_; }
     size_t elections() const { return step_.elected.size(); }
 
  private:
@@ -56,6 +57,9 @@ class Schedule {
         std::optional<uint32_t> alive;  // its rank's generation
         uint32_t rank = 0;
         bool is_kept = true;  // its keeper is there
+        bool rejoins = false;
+        std::optional<Time> rejoins_at;  // it knows that its generation ends
+        bool is_between = false;         // it has left that
     };
     std::mt19937_64 random_;
     uint32_t dead_after_;  // s
@@ -65,6 +69,7 @@ class Schedule {
     std::array<size_t, kNodes> signals_{};
     std::array<bool, kNodes> left_{};
     uint32_t generations_ = 0;
+    size_t survivors_ = 0;
     bool has_moved_ = false;  // ranks have begun on another node
     std::map<uint32_t, uint32_t> node_of_;
 
@@ -73,28 +78,38 @@ class Schedule {
         more.restarts = 5;
         more.spares = below(3);
         if (below(2) == 0) more.min_nodes = 1;
+        more.grace_seconds = below(3) == 0 ? 0 : 2;
         return more;
     }
     uint64_t below(uint64_t n) { return random_() % n; }
     bool ended() const { return std::ranges::count(left_, false) == 0; }
 
-    void begin(uint32_t node, uint32_t number, uint32_t rank, uint32_t generation) {
+    // `survives`: its process was a rank of the last generation.
+    void begin(uint32_t node, uint32_t number, uint32_t rank, uint32_t generation, bool survives = false) {
         for (uint32_t other = 0; other < kNodes; ++other)
             for (const Task& task : tasks_[other])
-                EXPECT_TRUE(!task.alive || (*task.alive == generation && task.rank != rank))
+                EXPECT_TRUE(!task.alive || task.is_between ||
+                            (*task.alive == generation && task.rank != rank))
                     << "rank " << rank << " of generation " << generation << " begins on node " << node
                     << " beside rank " << task.rank << " of generation " << *task.alive << " on node "
                     << other;
         Task& task = tasks_[node][number];
         has_moved_ |= generation > 0 && node_of_.at(rank) != node;
         node_of_[rank] = node;
+        EXPECT_TRUE(!task.alive || survives);
         task.rank = rank;
         task.alive = generation;
-        step_.killed_rank.reset();
-        step_.start(rank);
-        if (step_.killed_rank) return end(node, number, SIGKILL);
-        if (below(2) == 0) {
-            step_.hello(rank);
+        task.is_between = false;
+        survivors_ += survives;
+        if (!survives) {
+            task.rejoins = false;
+            step_.ranks[rank] = {};  // what its last process was told
+            step_.start(rank);
+            if (std::erase(step_.to_kill, std::pair(node, number)) > 0) return end(node, number, SIGKILL);
+        }
+        if (survives || below(2) == 0) {
+            if (!survives) step_.hello(rank);
+            if (!survives && (task.rejoins = below(3) != 0)) step_.can_rejoin(rank);
             wire::FromRank progress;  // as a training would, or three in a row end the step
             progress.mutable_progress()->set_step(generation + 1);
             step_.from_rank(rank, progress);
@@ -104,7 +119,33 @@ class Schedule {
         Task& task = tasks_[node][number];
         if (!task.alive) return;
         task.alive.reset();
-        step_.exit_of_task(node, number, task.rank, status);
+        task.rejoins_at.reset();
+        task.is_between = false;
+        step_.exit_of_task(node, number, status);
+    }
+    // What a process that can rejoin does about what it was told.
+    void rejoin(uint32_t node, uint32_t number) {
+        Task& task = tasks_[node][number];
+        Simulation::RankView* rank = step_.view_of(step_.connection_of(node, number));
+        if (!task.alive || !task.rejoins || !rank) return;
+        if (!rank->peer_lost.empty()) {
+            rank->peer_lost.clear();
+            // Some die of it, some say goodbye, and some are late.
+            if (below(12) == 0) return end(node, number, SIGSEGV);
+            task.rejoins_at = step_.now + Time(below(10) == 0 ? 3000 : below(200));
+        }
+        if (task.rejoins_at && step_.now >= *task.rejoins_at && !task.is_between) {
+            task.rejoins_at.reset();
+            task.is_between = true;
+            step_.rejoin(task.rank, *task.alive);
+            if (below(20) == 0) step_.vanish(task.rank);
+        }
+        if (rank->next_world) {
+            const wire::NextWorld next = *std::exchange(rank->next_world, std::nullopt);
+            EXPECT_EQ(next.local_rank(), number);
+            begin(node, number, next.plan().place().ranks(static_cast<int>(number)), next.plan().generation(),
+                  true);
+        }
     }
     void exit_one(int status) {
         std::vector<std::pair<uint32_t, uint32_t>> living;
@@ -182,7 +223,7 @@ class Schedule {
     }
     void crash(uint32_t node) {
         step_.frozen.insert(node);
-        tasks_[node].fill({std::nullopt, 0, false});
+        tasks_[node].fill({std::nullopt, 0, false, false, {}, false});
         left_[node] = true;
     }
     void end_keeper(uint32_t node, uint32_t number, int status) {
@@ -199,16 +240,21 @@ class Schedule {
             auto& sent = step_.signals[node];
             for (; signals_[node] < sent.size(); ++signals_[node])
                 for (uint32_t number = 0; number < kTasksPerNode; ++number)
-                    if (sent[signals_[node]].second == SIGKILL || below(3) != 0)
+                    if (!step_.spared[node][signals_[node]].contains(number) &&
+                        (sent[signals_[node]].second == SIGKILL || below(3) != 0))
                         end(node, number, sent[signals_[node]].second);
             const auto& life = step_.lives[node] ? step_.lives[node] : step_.plans[node];
             if (life && life->place && (!lives_[node] || life->generation > *lives_[node])) {
                 lives_[node] = life->generation;
                 generations_ = std::max(generations_, life->generation);
                 for (uint32_t number = 0; number < life->place->ranks.size(); ++number)
-                    if (tasks_[node][number].is_kept)
+                    if (tasks_[node][number].is_kept && !step_.survivors[node].contains(number))
                         begin(node, number, life->place->ranks[number], life->generation);
             }
+            for (uint32_t number = 0; number < kTasksPerNode; ++number) rejoin(node, number);
+            for (const auto& [where, number] : std::vector(step_.to_kill))
+                if (where == node) end(node, number, SIGKILL);
+            std::erase_if(step_.to_kill, [&](const auto& one) { return one.first == node; });
             if (step_.keepers_killed[node])
                 for (uint32_t number = 0; number < kTasksPerNode; ++number) end_keeper(node, number, SIGKILL);
             bool gone = true;
@@ -232,21 +278,25 @@ TEST(RestartSchedules, NoRankLivesTwiceAndEveryStepEnds) {
     uint64_t restarted = 0;
     uint64_t moved = 0;
     uint64_t elected = 0;
+    uint64_t survived = 0;
     for (uint64_t seed = first; seed <= last; ++seed) {
         Schedule schedule(seed);
         schedule.run();
         restarted += schedule.generations();
         moved += schedule.has_moved();
         elected += schedule.elections();
+        survived += schedule.survivors();
         ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
     }
     // Else they would show little.
     EXPECT_GT(restarted, schedules);
     EXPECT_GT(moved, schedules / 20);
     EXPECT_GT(elected, schedules / 20);
-    std::printf("%lu schedules: %lu generations, %lu with ranks that moved, %lu elections\n",
+    EXPECT_GT(survived, schedules / 4);
+    std::printf("%lu schedules: %lu generations, %lu with ranks that moved, %lu elections, %lu survivors\n",
                 static_cast<unsigned long>(schedules), static_cast<unsigned long>(restarted),
-                static_cast<unsigned long>(moved), static_cast<unsigned long>(elected));
+                static_cast<unsigned long>(moved), static_cast<unsigned long>(elected),
+                static_cast<unsigned long>(survived));
 }
 
 }  // namespace

@@ -193,8 +193,8 @@ TEST(Restart, EndsTheStepWhereRanksCannotBeKilled) {
     s.uncleared = {1};
     s.exit(0, kKilled);
     end_the_others(s, 0);
-    s.pass(Time(22000));
-    ASSERT_TRUE(s.logged("the ranks on node gpu1 (ranks 2-3) could not be ended within 21 s"));
+    s.pass(Time(52000));
+    ASSERT_TRUE(s.logged("the ranks on node gpu1 (ranks 2-3) could not be ended within 51 s"));
     EXPECT_TRUE(s.logged("ending the step"));
     EXPECT_TRUE(s.no_other_life[0] && s.no_other_life[1]);
 }
@@ -524,6 +524,159 @@ TEST(Restart, SaysWhyThereAreNoPorts) {
     s.exit(1, kTermed);
     EXPECT_TRUE(s.logged("the next generation cannot begin: all are taken; ending the step"));
     EXPECT_TRUE(s.no_other_life[0]);
+}
+
+// ---- survivors (dp_rejoin) ----
+
+// The ranks of a step of two nodes with two each; rank 1 is killed, and these can rejoin.
+Simulation step_with_a_death(const std::vector<uint32_t>& can_rejoin, const Settings& more = {}) {
+    Simulation s = restarting_step(2, 2, more);
+    start(s);
+    for (const uint32_t rank : can_rejoin) s.can_rejoin(rank);
+    s.exit(1, kKilled);
+    s.pass(Time(1), Time(1));
+    return s;
+}
+
+TEST(Rejoin, SurvivorsKeepTheirProcesses) {
+    Simulation s = step_with_a_death({0, 2});
+    EXPECT_EQ(s.ranks[0].peer_lost, "rank 1 on gpu0 was killed by signal 9 (SIGKILL)");
+    EXPECT_EQ(s.ranks[0].aborted, "");
+    EXPECT_EQ(s.ranks[3].aborted, s.ranks[0].peer_lost);
+    EXPECT_EQ(s.spared[0], std::vector{std::set<uint32_t>{0}});
+    EXPECT_EQ(s.spared[1], std::vector{std::set<uint32_t>{0}});
+    s.exit(3, kTermed);
+    s.rejoin(0);
+    EXPECT_FALSE(s.lives[0] || s.lives[1]);  // rank 2 is awaited
+    s.rejoin(2);
+    for (const uint32_t rank : {0, 2}) {
+        ASSERT_TRUE(s.ranks[rank].next_world);
+        const wire::NextWorld& world = *s.ranks[rank].next_world;
+        EXPECT_EQ(world.plan().generation(), 1u);
+        EXPECT_EQ(world.plan().master_port(), 29500u);
+        EXPECT_EQ(world.plan().replaced(), "1,3");
+        EXPECT_EQ(world.plan().place().world_size(), 4u);
+        EXPECT_EQ(world.local_rank(), 0u);
+        EXPECT_EQ(world.plan().place().ranks(0), rank);
+    }
+    // The keepers of the others begin their next lives.
+    EXPECT_EQ(s.survivors[0], std::set<uint32_t>{0});
+    EXPECT_EQ(s.survivors[1], std::set<uint32_t>{0});
+    EXPECT_FALSE(s.logged("generation 1 began"));
+    s.start(1);
+    s.start(3);
+    EXPECT_TRUE(s.logged("generation 1 began"));
+    // The same connections are those of the new ranks.
+    for (const uint32_t rank : {1, 3}) s.hello(rank);
+    for (const uint32_t rank : {0, 1, 2, 3}) s.arrive(rank, 7);
+    for (const uint32_t rank : {0, 1, 2, 3}) EXPECT_EQ(s.ranks[rank].replies[7].status(), wire::OK);
+}
+
+TEST(Rejoin, SurvivesTwice) {
+    Simulation s = step_with_a_death({0, 2, 3});
+    for (const uint32_t rank : {0, 2, 3}) s.rejoin(rank);
+    s.start(1);
+    s.exit(1, kKilled);
+    for (const uint32_t rank : {0, 2, 3}) s.ranks[rank].next_world.reset();
+    s.rejoin(0, 0);  // of a generation that is past
+    for (const uint32_t rank : {2, 3}) s.rejoin(rank, 1);
+    EXPECT_FALSE(s.ranks[2].next_world);
+    s.rejoin(0, 1);
+    ASSERT_TRUE(s.ranks[2].next_world);
+    EXPECT_EQ(s.ranks[2].next_world->plan().generation(), 2u);
+    EXPECT_EQ(s.ranks[2].next_world->plan().replaced(), "1");
+}
+
+TEST(Rejoin, WhoIsLateOrDiesStartsAnew) {
+    Settings more;
+    more.grace_seconds = 5;
+    Simulation s = step_with_a_death({0, 2, 3}, more);
+    s.rejoin(2);
+    s.exit(3, kKilled);  // it dies on the way
+    s.pass(Time(4900));
+    EXPECT_FALSE(s.logged("--dp-grace"));
+    EXPECT_TRUE(s.spared[0].back().contains(0));
+    s.pass(Time(1200));
+    EXPECT_TRUE(
+        s.logged("rank 0 on gpu0 did not rejoin (dp_rejoin) within 5 s (--dp-grace), so it starts anew"));
+    EXPECT_EQ(s.signals[0].back().second, SIGKILL);
+    EXPECT_TRUE(s.spared[0].back().empty());
+    s.exit(0, kKilled);
+    ASSERT_TRUE(s.ranks[2].next_world);
+    EXPECT_EQ(s.ranks[2].next_world->plan().replaced(), "0-1,3");
+}
+
+// What it has forked holds its connection open.
+TEST(Rejoin, ADeadRankIsNoSurvivor) {
+    Simulation s = restarting_step(2, 2);
+    start(s);
+    for (const uint32_t rank : {0, 1, 2, 3}) s.can_rejoin(rank);
+    s.exit_first(1, kKilled);
+    s.pass(Time(300));
+    EXPECT_EQ(s.spared[0], std::vector{std::set<uint32_t>{0}});
+    for (const uint32_t rank : {0, 2, 3}) s.rejoin(rank);
+    ASSERT_TRUE(s.ranks[2].next_world);
+    EXPECT_EQ(s.ranks[2].next_world->plan().replaced(), "1");
+    EXPECT_EQ(s.survivors[0], std::set<uint32_t>{0});
+}
+
+TEST(Rejoin, WithoutGraceNobodySurvives) {
+    Settings more;
+    more.grace_seconds = 0;
+    Simulation s = step_with_a_death({0, 2, 3}, more);
+    EXPECT_EQ(s.ranks[0].aborted, "rank 1 on gpu0 was killed by signal 9 (SIGKILL)");
+    EXPECT_EQ(s.ranks[0].peer_lost, "");
+    end_the_others(s, 1);
+    ASSERT_TRUE(s.lives[0]);
+    EXPECT_TRUE(s.survivors[0].empty());
+}
+
+// The others think that it lives, so its death is one of the next generation.
+TEST(Rejoin, ADeathAfterAllHaveComeIsOneOfTheNextGeneration) {
+    for (const bool closes_only : {false, true}) {
+        Simulation s = step_with_a_death({0, 2, 3});
+        s.uncleared = {1};
+        for (const uint32_t rank : {0, 2, 3}) s.rejoin(rank);
+        closes_only ? s.vanish(0) : s.exit(0, kKilled);
+        EXPECT_FALSE(s.lives[0]);
+        s.clear(1);
+        ASSERT_TRUE(s.lives[0]);
+        if (closes_only) {
+            ASSERT_EQ(s.to_kill, (std::vector<std::pair<uint32_t, uint32_t>>{{0, 0}}));
+            s.exit_first(0, kKilled);
+        }
+        ASSERT_TRUE(s.ranks[2].next_world);
+        EXPECT_EQ(s.ranks[2].next_world->plan().replaced(), "1");
+        s.start(1);
+        s.pass(Time(300));
+        EXPECT_EQ(s.ranks[2].peer_lost, "rank 0 on gpu0 was killed by signal 9 (SIGKILL)");
+    }
+}
+
+TEST(Rejoin, AStepThatEndsEndsSurvivorsToo) {
+    Simulation s = step_with_a_death({0, 2, 3});
+    s.rejoin(0);
+    for (const uint32_t rank : {0, 1, 2, 3}) s.tell_to_end(rank);
+    EXPECT_EQ(s.ranks[0].aborted, "the step was told to end before its next generation began");
+    s.pass(Time(31000));
+    EXPECT_TRUE(s.spared[0].back().empty());
+}
+
+TEST(Rejoin, WhoLosesItsNodesPlaceIsToldItsNewOne) {
+    Settings more;
+    more.min_nodes = 1;
+    Simulation s(3, 1, Time(10000), false, FailureAction::restart, more);
+    start(s);
+    for (const uint32_t rank : {0, 1, 2}) s.can_rejoin(rank);
+    s.cut(1);
+    s.pass(Time(200));
+    s.rejoin(0);
+    s.rejoin(2);
+    // Rank 2 is rank 1 now.
+    ASSERT_TRUE(s.ranks[1].next_world);
+    EXPECT_EQ(s.ranks[1].next_world->plan().place().ranks(0), 1u);
+    EXPECT_EQ(s.ranks[1].next_world->plan().place().world_size(), 2u);
+    EXPECT_EQ(s.ranks[1].next_world->plan().replaced(), "");
 }
 
 }  // namespace

@@ -27,6 +27,8 @@ class Simulation {
         std::map<uint64_t, wire::Reply> replies;
         std::string aborted;
         std::vector<uint32_t> dead;  // that it was told of
+        std::string peer_lost;
+        std::optional<wire::NextWorld> next_world;
     };
 
     Simulation(uint32_t node_count, uint32_t ranks_per_node, Time timeout = Time(10000),
@@ -67,6 +69,8 @@ class Simulation {
             no_plans.emplace_back();
             signals.emplace_back();
             lives.emplace_back();
+            spared.emplace_back();
+            survivors.emplace_back();
             no_other_life.push_back(false);
             keepers_killed.push_back(false);
         }
@@ -107,9 +111,9 @@ class Simulation {
         control(rank, {ControlEvent::Kind::exit, homes_[rank].task, status});
     }
     // The same of a task whose rank may have another home by now.
-    void exit_of_task(uint32_t node, uint32_t task, uint32_t rank, int status) {
+    void exit_of_task(uint32_t node, uint32_t task, int status) {
         perform(node, nodes[node]->on_keeper({ControlEvent::Kind::exit, task, status}, clock(node)));
-        perform(node, nodes[node]->on_rank_closed(rank + 1, clock(node)));
+        perform(node, nodes[node]->on_rank_closed(connection_of(node, task), clock(node)));
     }
     // What /proc says of the rank.
     void look(uint32_t rank, bool stopped) {
@@ -119,13 +123,32 @@ class Simulation {
         perform(node, nodes[node]->on_control({ControlEvent::Kind::end}, clock(node)));
     }
 
-    // A rank's connection has the rank's number plus one.
+    // A rank's connection has the number of its task in the whole step, plus one.
+    ConnectionId connection_of(uint32_t node, uint32_t task) const {
+        return node * ranks_per_node_ + task + 1;
+    }
+    ConnectionId connection_of(uint32_t rank) const {
+        return connection_of(homes_[rank].node, homes_[rank].task);
+    }
     void hello(uint32_t rank, uint32_t protocol = kProtocol) {
         wire::FromRank message;
         message.mutable_hello()->set_protocol(protocol);
         message.mutable_hello()->set_rank(rank);
         message.mutable_hello()->set_world_size(static_cast<uint32_t>(ranks.size()));
         message.mutable_hello()->set_generation(lives[node_of(rank)] ? lives[node_of(rank)]->generation : 0);
+        from_rank(rank, message);
+    }
+    RankView* view_of(ConnectionId connection) {
+        const auto number = static_cast<uint32_t>(connection - 1);
+        const auto& of_node = nodes[number / ranks_per_node_]->config().ranks;
+        const uint32_t task = number % ranks_per_node_;
+        return task < of_node.size() && of_node[task] < ranks.size() ? &ranks[of_node[task]] : nullptr;
+    }
+
+    void can_rejoin(uint32_t rank) { from_rank(rank, wrap(&wire::FromRank::mutable_can_rejoin)); }
+    void rejoin(uint32_t rank, uint32_t generation = 0) {
+        wire::FromRank message;
+        message.mutable_rejoin()->set_generation(generation);
         from_rank(rank, message);
     }
     void hello_all() {
@@ -155,14 +178,15 @@ class Simulation {
         request(rank, id, std::move(r), timeout);
     }
     void vanish(uint32_t rank) {
-        perform(node_of(rank), nodes[node_of(rank)]->on_rank_closed(rank + 1, clock(node_of(rank))));
+        perform(node_of(rank),
+                nodes[node_of(rank)]->on_rank_closed(connection_of(rank), clock(node_of(rank))));
     }
     void from_rank(uint32_t rank, const wire::FromRank& message) {
         const uint32_t node = node_of(rank);
         if (is_query(message))
-            perform(node, nodes[node]->on_query(rank + 1, message));
+            perform(node, nodes[node]->on_query(connection_of(rank), message));
         else
-            perform(node, nodes[node]->on_rank(rank + 1, message, clock(node)));
+            perform(node, nodes[node]->on_rank(connection_of(rank), message, clock(node)));
     }
     // Of a dpctl beside the rank, whose connection has the same number.
     void ask_usage(uint32_t rank) { from_rank(rank, wrap(&wire::FromRank::mutable_usage)); }
@@ -255,7 +279,10 @@ class Simulation {
     std::vector<std::optional<NodePlan>> plans;
     std::vector<std::optional<std::string>> no_plans;
     std::vector<std::vector<std::pair<Time, int>>> signals;
-    std::vector<std::optional<NodePlan>> lives;  // of the nodes' keepers, the last one
+    std::vector<std::vector<std::set<uint32_t>>> spared;  // tasks, by signal
+    std::vector<std::optional<NodePlan>> lives;           // of the nodes' keepers, the last one
+    std::vector<std::set<uint32_t>> survivors;            // tasks to whose keepers that does not go
+    std::vector<std::pair<uint32_t, uint32_t>> to_kill;   // node and task
     std::vector<bool> no_other_life;
     std::vector<bool> keepers_killed;
     std::set<uint32_t> uncleared;         // nodes where something of the ranks is left
@@ -310,6 +337,13 @@ class Simulation {
         return ahead == clock_ahead.end() ? now : now + ahead->second;
     }
 
+    std::set<uint32_t> survivors_of(uint32_t node) const {
+        std::set<uint32_t> out;
+        for (uint32_t task = 0; task < ranks_per_node_; ++task)
+            if (nodes[node]->survives(task)) out.insert(task);
+        return out;
+    }
+
     void control(uint32_t rank, const ControlEvent& event) {
         Node& node = *nodes[node_of(rank)];
         const Time at = clock(node_of(rank));
@@ -322,8 +356,10 @@ class Simulation {
         for (const auto* plan : {&actions.plan, &actions.next_life})
             if (*plan && (*plan)->place) settle_in(node, *(*plan)->place);
         if (actions.no_plan) no_plans[node] = actions.no_plan;
-        if (actions.kill_rank) killed_rank = node * ranks_per_node_ + *actions.kill_rank;
+        for (const uint32_t task : actions.kill_ranks) killed_rank = node * ranks_per_node_ + task;
+        for (const uint32_t task : actions.kill_ranks) to_kill.emplace_back(node, task);
         if (actions.next_life) lives[node] = actions.next_life;
+        if (actions.next_life) survivors[node] = actions.survivors;
         if (actions.no_other_life) no_other_life[node] = true;
         if (actions.kill_keepers) keepers_killed[node] = true;
         if (actions.clear_ranks) {
@@ -334,6 +370,7 @@ class Simulation {
                 clear(node);
         }
         if (actions.signal_ranks) signals[node].emplace_back(now, *actions.signal_ranks);
+        if (actions.signal_ranks) spared[node].push_back(survivors_of(node));
         if (actions.signal_ranks && end_by_signals)
             for (uint32_t task = 0; task < ranks_per_node_; ++task)
                 later([this, node, task] {
@@ -342,18 +379,22 @@ class Simulation {
                 });
         for (const auto& [connection, parts] : actions.to_ranks) {
             const wire::ToRank message = parts.whole();
-            if (connection > ranks.size()) continue;  // of a world that was larger
-            RankView& rank = ranks[connection - 1];
+            RankView* view = view_of(connection);
+            if (!view) continue;  // of a world that was larger
+            RankView& rank = *view;
             if (message.has_welcome()) rank.welcome = true;
             if (message.has_reply()) rank.replies[message.reply().id()] = message.reply();
             if (message.has_abort()) rank.aborted = message.abort().reason();
+            if (message.has_peer_lost()) rank.peer_lost = message.peer_lost().reason();
+            if (message.has_next_world()) rank.next_world = message.next_world();
             for (uint32_t dead : message.abort().dead()) rank.dead.push_back(dead);
             for (uint32_t dead : message.deaths().ranks()) rank.dead.push_back(dead);
         }
         for (const auto& [asker, message] : actions.answers) {
-            const auto rank = static_cast<uint32_t>(asker - 1);
-            if (rank >= ranks.size()) continue;
-            if (message.has_reply()) ranks[rank].replies[0] = message.reply();
+            RankView* view = view_of(asker);
+            if (!view) continue;
+            const auto rank = static_cast<uint32_t>(view - ranks.data());
+            if (message.has_reply()) view->replies[0] = message.reply();
             if (message.has_status()) told_status = message.status();
             if (message.has_usage()) told_usage.emplace_back(rank, message.usage());
         }

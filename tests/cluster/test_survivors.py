@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dp_rejoin: processes that go on when others die (--dp-on-failure=restart, --dp-grace)."""
+import json
+import os
+import random
+import re
+import signal
+import time
+
+import pytest
+from localcluster.harness import BUILD, until
+from test_lost_nodes import SITE, Step
+from test_restarts import BEGAN, RANK, TWO_NODES, end, ranks_of
+
+TRAINER = os.path.join(BUILD, "bin/trainer")
+SAVED = "/home/alice/saved"
+ENOUGH = "/home/alice/enough"  # ends the program
+MET = re.compile(r"generation (\d+): rank (\d+) of (\d+) met,(.*) replaced")
+
+
+def met(step, ranks=4):
+    """What each rank of a generation has seen of the change, by rank: (generation, size, replaced)."""
+    found = {}
+    for _ in range(ranks):
+        line = step.stdout.readline()
+        one = MET.match(line)
+        assert one, line
+        found[int(one[2])] = (int(one[1]), int(one[3]), one[4].split())
+    assert len(found) == ranks
+    return found
+
+
+def start(cluster, *options, late=()):
+    cluster.run(["rm", "-f", ENOUGH], check=True)
+    step = cluster.popen([*TWO_NODES, *options, RANK, "survive", ENOUGH, *late])
+    met(step)
+    return step
+
+
+def kill(*pids):
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.essential
+@pytest.mark.parametrize("victims", [[3], [0], [1, 2]])
+def test_survivors_keep_their_processes_twice(cluster, victims):
+    step = start(cluster)
+    for generation in (1, 2):
+        before = ranks_of(cluster)
+        kill(*(before[victim] for victim in victims))
+        seen = met(step)
+        after = ranks_of(cluster)
+        assert {rank for rank in after if after[rank] != before[rank]} == set(victims)
+        for rank, (number, size, replaced) in seen.items():
+            assert (number, size) == (generation, 4)
+            assert replaced == (["none"] if rank in victims else [str(victim) for victim in victims])
+    cluster.run(["touch", ENOUGH], check=True)
+    _, err = step.communicate(timeout=20)
+    assert step.returncode == 0, err
+    assert len([line for line in err.splitlines() if BEGAN.match(line)]) == 2, err
+    cluster.assert_nothing_left(deadline=2)
+    cluster.assert_idle(deadline=5)
+
+
+def test_who_does_not_rejoin_in_time_starts_anew(cluster):
+    step = start(cluster, "--dp-grace=2", late=["2"])
+    before = ranks_of(cluster)
+    kill(before[1])
+    seen = met(step)
+    after = ranks_of(cluster)
+    assert {rank for rank in after if after[rank] != before[rank]} == {1, 2}
+    assert seen[0][2] == ["1", "2"]
+    lines = end(cluster, step)
+    assert "slurm-dp: rank 2 on node02 did not rejoin (dp_rejoin) within 2 s (--dp-grace), so it starts anew" in lines, lines
+
+
+def test_without_grace_all_start_anew(cluster):
+    step = start(cluster, "--dp-grace=0")
+    before = ranks_of(cluster)
+    kill(before[1])
+    assert all(replaced == ["none"] for _, _, replaced in met(step).values())
+    assert not set(ranks_of(cluster).values()) & set(before.values())
+    end(cluster, step)
+
+
+def test_a_survivor_that_dies_on_the_way_is_replaced(cluster):
+    """Rank 2 waits for ever, and is killed meanwhile."""
+    step = start(cluster, late=["2"])
+    before = ranks_of(cluster)
+    kill(before[1])
+    until(lambda: 1 not in ranks_of(cluster), 5, "rank 1 is dead")
+    kill(before[2])
+    assert met(step)[0][2] == ["1", "2"]
+    after = ranks_of(cluster)
+    assert after[0] == before[0] and after[3] == before[3]
+    end(cluster, step)
+
+
+def test_survivors_go_on_with_a_spare_and_then_without_a_node(another_cluster):
+    site = another_cluster(nodes=3, **SITE)
+    step = Step(site, "--dp-spares=1", "--dp-min-nodes=1", nodes=3, program=(RANK, "survive", ENOUGH))
+    met(step.process)
+    before = ranks_of(site)
+    site.kill("node02")
+    assert met(step.process)[0][1:] == (4, ["2", "3"])
+    after = ranks_of(site)
+    assert (after[0], after[1]) == (before[0], before[1])
+    site.kill("node03")
+    seen = met(step.process, 2)
+    assert seen[0] == seen[1] == (2, 2, ["none"])
+    assert ranks_of(site) == {0: before[0], 1: before[1]}
+    step.end()
+
+
+def test_scancel_ends_survivors_that_wait(cluster):
+    step = start(cluster, late=["2"])
+    kill(ranks_of(cluster)[1])
+    until(lambda: 1 not in ranks_of(cluster), 5, "rank 1 is dead")
+    end(cluster, step)
+
+
+# ---- the trainer
+
+def steps(count, *more):
+    return [TRAINER, "--model=ffn", "--deterministic", f"--steps={count}", *more]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(cluster):
+    """The hash after so many steps of two nodes with two ranks each, which nobody disturbs."""
+    known = {}
+
+    def of(*program):
+        if program not in known:
+            done = cluster.run(["srun", "-N2", "--ntasks-per-node=2", "--dp-world=auto", *program], check=True, timeout=120)
+            known[program] = json.loads(done.stdout.splitlines()[-1])["parameters_hash"]
+        return known[program]
+
+    return of
+
+
+class Training:
+    """A step that trains, and the ends that it makes."""
+
+    def __init__(self, site, command):
+        self.site = site
+        self.step = site.popen(command)
+
+    def trains(self):
+        until(lambda: self.step.stdout.readline().startswith("epoch 1/"), 60, "an epoch is trained")
+
+    def kill_one(self):
+        victims = until(lambda: len(found := ranks_of(self.site, TRAINER)) == 4 and found, 20, "all ranks are there")
+        victim = random.choice(sorted(victims))
+        kill(victims[victim])
+        return victim
+
+    def end(self):
+        out, err = self.step.communicate(timeout=120)
+        assert self.step.returncode == 0, err
+        return out, json.loads(out.splitlines()[-1]), err
+
+
+@pytest.mark.essential
+def test_a_training_ends_with_the_bits_of_an_undisturbed_one(cluster, undisturbed):
+    program = steps(4000)
+    training = Training(cluster, [*TWO_NODES, *program])
+    training.trains()
+    for _ in range(3):
+        training.kill_one()
+        time.sleep(random.uniform(1, 1.5))
+    out, end_, err = training.end()
+    assert end_["parameters_hash"] == undisturbed(*program) and end_["parameters_equal_on_all_ranks"], (end_, err)
+    assert (end_["recoveries"], end_["steps_repeated"]) == (3, 0), (out, err)
+    assert len(re.findall(r"goes on after step \d+ with what rank \d had in memory, .* 0 steps repeated", out)) == 3, out
+    cluster.assert_nothing_left(deadline=3)
+    cluster.assert_idle(deadline=5)
+
+
+def test_a_death_while_checkpoints_are_written(cluster, undisturbed):
+    """A checkpoint after every step, so that a death is nearly always in one."""
+    cluster.run(f"rm -rf {SAVED}; mkdir {SAVED}", check=True)
+    program = steps(300)
+    training = Training(cluster, [*TWO_NODES, *program, f"--checkpoint-dir={SAVED}", "--save-interval=1"])
+    until(lambda: "step-" in cluster.run(["ls", SAVED]).stdout, 30, "there is a checkpoint")
+    for _ in range(3):
+        training.kill_one()
+        time.sleep(1)
+    _, end_, err = training.end()
+    assert end_["parameters_hash"] == undisturbed(*program), err
+    assert end_["recoveries"] == 3
+    assert "unfinished" not in cluster.run(["ls", "-a", SAVED]).stdout
+
+
+def test_an_optimizer_in_parts_goes_back_to_the_checkpoint(cluster, undisturbed):
+    cluster.run(f"rm -rf {SAVED}; mkdir {SAVED}", check=True)
+    program = steps(1500, "--shard-optimizer")
+    training = Training(cluster, [*TWO_NODES, *program, f"--checkpoint-dir={SAVED}", "--save-interval=300"])
+    training.trains()
+    training.kill_one()
+    out, end_, err = training.end()
+    assert end_["parameters_hash"] == undisturbed(*program), err
+    assert re.search(r"no rank had the whole state in memory: goes on after step \d+", out), out
+
+
+def test_a_training_goes_on_with_a_spare_and_then_with_fewer_ranks(another_cluster, undisturbed):
+    site = another_cluster(nodes=3, **SITE)
+    program = steps(20000)
+    training = Training(site, ["srun", "-N3", "--ntasks-per-node=2", "--no-kill", "--dp-on-failure=restart", "--dp-spares=1", "--dp-min-nodes=1",
+                               *program])
+    training.trains()
+    site.kill("node02")
+    until(lambda: training.step.stdout.readline().startswith("goes on after step"), 30, "it goes on")
+    site.kill("node03")
+    out, err = training.step.communicate(timeout=200)
+    end_ = json.loads(out.splitlines()[-1])
+    assert end_["world_size"] == 2 and end_["global_batch_size"] == 256, end_
+    assert end_["parameters_equal_on_all_ranks"] and (end_["recoveries"], end_["steps_repeated"]) == (2, 0), (out, err)
+
+
+def test_a_training_with_a_spare_ends_with_the_same_bits(another_cluster, undisturbed):
+    site = another_cluster(nodes=3, **SITE)
+    program = steps(4000)
+    training = Training(site, ["srun", "-N3", "--ntasks-per-node=2", "--no-kill", "--dp-on-failure=restart", "--dp-spares=1", *program])
+    training.trains()
+    site.kill("node02")
+    out, _ = training.step.communicate(timeout=200)
+    end_ = json.loads(out.splitlines()[-1])
+    assert end_["parameters_hash"] == undisturbed(*program)
+    assert (end_["recoveries"], end_["steps_repeated"]) == (1, 0), out
