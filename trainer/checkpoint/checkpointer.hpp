@@ -37,6 +37,9 @@ class Checkpointer {
     // the rank that saw it. Also checks that the directory can be written. Faults are Fault::usage.
     Result<std::optional<Manifest>> restore(const Tell& tell);
 
+    // The first part of that: checks that the directory can be written, and tidies it up.
+    Result<void> prepare_directory(const Tell& tell);
+
     // Fault::checkpoint: it could not be written, and the training may continue without it. Fault::training:
     // it is not worth keeping. Fault::usage: another training owns the directory now.
     Result<void> save(const Progress& progress, const std::string& stopped_by);
@@ -56,7 +59,6 @@ class Checkpointer {
     bool is_first() const { return communicator_.rank() == 0; }
     Result<void> together(const Result<void>& mine) { return all_or_none(mine, device_, communicator_); }
     Result<void> on_rank_0(const std::function<Result<void>()>& act);
-    Result<void> prepare_directory(const Tell& tell);
     Result<std::optional<std::int64_t>> newest_before(std::int64_t step);
     Result<Manifest> open(std::int64_t step);
     Result<Manifest> restore_from(std::int64_t step);

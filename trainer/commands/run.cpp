@@ -65,9 +65,15 @@ class Watching final : public Observer {
     Watching(Report& report, World& world) : report_(report), world_(world) {}
     // From now on it is told of logs and epochs, too.
     void add(std::unique_ptr<Observer> also) { also_.push_back(std::move(also)); }
-    // Called before the first step.
-    void at_begin(std::function<Result<void>()> open) { open_ = std::move(open); }
-    Result<void> on_begin() override { return open_ ? open_() : Result<void>(); }
+    // Called before the first step of this process.
+    void at_begin(std::function<Result<void>()> open) {
+        if (!has_begun_) open_ = std::move(open);
+    }
+    Result<void> on_begin() override {
+        const auto open = std::exchange(open_, {});
+        has_begun_ = true;
+        return open ? open() : Result<void>();
+    }
     void on_phase(Phase phase) override { world_.phase(kPhases[static_cast<std::size_t>(phase)]); }
     void on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) override {
         world_.at_step((epoch - 1) * schedule.steps_per_epoch + step);
@@ -84,6 +90,7 @@ class Watching final : public Observer {
     void on_resume(const ResumeReport& resume, const Schedule& schedule) override {
         report_.on_resume(resume, schedule);
     }
+    void on_recovery(const RecoveryReport& recovery) override { report_.on_recovery(recovery); }
     void on_damaged(const std::string& what) override { report_.trouble(what); }
     void on_checkpoint(const CheckpointReport& checkpoint) override { report_.on_checkpoint(checkpoint); }
 
@@ -92,6 +99,7 @@ class Watching final : public Observer {
     World& world_;
     std::vector<std::unique_ptr<Observer>> also_;
     std::function<Result<void>()> open_;
+    bool has_begun_ = false;
 };
 
 // Of the primary process. Leaves nothing.
@@ -117,6 +125,13 @@ struct Run {
     Communicator& ranks;
     Report& report;
     Watching& watching;
+    Survival& survival;
+    // Of this process's first generation. Later, what is left of the last one takes memory.
+    struct First {
+        std::optional<std::int64_t> available;  // memory, to every rank
+        std::optional<double> startup_seconds;
+    };
+    First& first;
     const Options& options = prepared.options;
     Device& device = prepared.device();
     MemoryCase memory = prepared.memory_case(ranks.size(), ranks.node_share().value_or(NodeShare{}).fewest);
@@ -139,19 +154,20 @@ struct Run {
     }
 
     Result<void> check_memory(const LaunchContext& here, const Plan* plan) {
-        const auto available = DP_TRY(available_to_every_rank(device, ranks, here));
+        const auto now = DP_TRY(available_to_every_rank(device, ranks, here));
+        if (!first.available) first.available = now;
         const auto peak = DP_TRY(measured_by_every_rank(
             plan != nullptr ? std::optional(plan->peak) : std::nullopt, device, ranks));
         const auto name = prepared.info->name;
-        const auto problem = peak ? planned_problem(name, memory, *peak, device.name(), available)
-                                  : memory_problem(name, memory, device.name(), available);
+        const auto problem = peak ? planned_problem(name, memory, *peak, device.name(), *first.available)
+                                  : memory_problem(name, memory, device.name(), *first.available);
         // Ranks with other CPUs have other copies of convolutions: one may not fit where the others do.
         const auto fits = problem ? Result<void>(fail(Fault::device, *problem)) : Result<void>();
         DP_TRY(all_or_none(fits, device, ranks));
         report.line(fmt::format("memory per rank: {} of {}",
                                 peak ? size_text(*peak - saved_by_sharing(memory)) + " (measured)"
                                      : needs_text(estimate_memory(memory)),
-                                size_text(available)));
+                                size_text(*first.available)));
         return {};
     }
 
@@ -202,14 +218,17 @@ struct Run {
         if (const auto line = steps_left_out(training, schedule)) report.line(*line);
         report.counts(prepared.data.train.count, training.batch * training.accumulate);
         if (options.output.style == LogStyle::pytorch) report.line("Entering training loop...");
-        facts.startup_seconds =
-            std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+        if (!first.startup_seconds)
+            first.startup_seconds =
+                std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+        facts.startup_seconds = *first.startup_seconds;
         if (has_checkpoints()) {  // not before: until here a signal ends the process, and nothing is lost
             catch_stop_signals();
             training.checkpoints.stop_signal = stop_signal;
         }
-        const auto outcome = dp::trainer::train(*prepared.info, *prepared.model, prepared.data, training,
-                                                device, ranks, watching);
+        const auto outcome =
+            dp::trainer::train(*prepared.info, *prepared.model, prepared.data, training, device, ranks,
+                               watching, world.can_restart() ? &survival : nullptr);
         if (!outcome) return tl::unexpected(with_advice(outcome.error(), device, memory));
         facts.memory_peak = device.memory().peak();
         tell_end(*outcome);
@@ -278,6 +297,106 @@ Result<void> agree_on_options(World& world, const Result<ModelChoice>& choice, c
     return agree_on_each(world, values_alike(completed(given, *choice->info)), "give all ranks the same");
 }
 
+// What a process trains, from one generation of its world to the next.
+class Generations {
+ public:
+    Generations(const Options& given, const LaunchContext& here, const ParallelDecision& decision,
+                const Result<ModelChoice>& choice, Report& report, World& world,
+                std::chrono::steady_clock::time_point started)
+        : given_(given),
+          here_(here),
+          decision_(decision),
+          choice_(choice),
+          report_(report),
+          world_(world),
+          started_(started),
+          watching_(report, world) {}
+
+    Result<void> run() {
+        for (;;) {
+            auto done = generation();
+            if (done || done.error().fault != Fault::world) return done;
+            survival_.begin(std::chrono::steady_clock::now());
+            if (!world_.rejoin()) return done;
+            let_go();
+        }
+    }
+
+ private:
+    const Options& given_;
+    const LaunchContext& here_;
+    const ParallelDecision& decision_;
+    const Result<ModelChoice>& choice_;
+    Report& report_;
+    World& world_;
+    const std::chrono::steady_clock::time_point started_;
+    Watching watching_;
+    std::optional<Compiled> compiled_;
+    std::optional<Prepared> prepared_;
+    std::string contents_;  // of its data
+    Run::First first_;
+    std::int64_t first_size_ = 0;  // of the world; 0: this process has seen none
+    std::int64_t accumulate_ = 0;  // in that
+    std::unique_ptr<Communicator> communicator_;
+    Survival survival_;  // destroyed before all that its state uses
+
+    // What the next generation makes anew; what the last one holds may still use the communicator.
+    void let_go() {
+        if (prepared_) prepared_->device().set_shared_memory({});
+        survival_.keep(std::move(communicator_));
+        communicator_.reset();
+    }
+
+    // The data, once, because that takes time.
+    Result<void> prepare() {
+        // All before the mesh: what cannot work is refused in one line, not in a time-out.
+        const auto load = [&]() -> Result<std::string> {
+            if (prepared_) return contents_;
+            prepared_ = DP_TRY(prepare_training(
+                completed(given_, *choice_->info), *choice_->info, here_, world_.size(),
+                [&](const Options& options) {
+                    DataRequest request = options.data;
+                    request.is_checked = !world_.is_first_of_node();
+                    return compiled_.emplace(cache_directory(options.cache), std::move(request)).load();
+                }));
+            accumulate_ = prepared_->options.training.accumulate;
+            return contents_ = text_of(prepared_->data);
+        };
+        DP_TRY(agree_on(world_, "the data", load(), "give the same data on all nodes"));
+        Settings& training = prepared_->options.training;
+        first_size_ = world_.first_size();
+        training.accumulate = DP_TRY(accumulate_in(world_.size(), first_size_, accumulate_));
+        return {};
+    }
+
+    Result<void> generation() {
+        if (first_size_ > 0) world_.tell_first_size(first_size_);
+        if (const dp_world* facts = world_.facts()) survival_.enter(facts->generation);
+        DP_TRY(agree_on_options(world_, choice_, given_));
+        const bool is_first = !prepared_;
+        if (is_first) {
+            report_.line(fmt::format("DataParallel run: {}", world_.size() > 1 ? "True" : "False"));
+            if (const dp_world* facts = world_.facts()) introduce(report_, *facts, given_.output.style);
+        }
+        watching_.on_phase(Phase::load);
+        DP_TRY(prepare());
+        if (is_first && prepared_->opened.note) report_.line(*prepared_->opened.note);
+        const Plan* plan = compiled_->plan(values_of_plan(prepared_->options), here_.omp_threads.has_value(),
+                                           prepared_->device());
+        if (const auto line = compiled_->line(time_now()); is_first && line) report_.line(*line);
+        watching_.on_phase(Phase::communication);
+        communicator_ = DP_TRY(world_.connect(prepared_->device(), here_.gpu.is_part()));
+        if (world_.note()) report_.line(*world_.note());
+        // Over NCCL nothing is kept (train()), so all may as well start anew.
+        if (communicator_->name() != "nccl") world_.can_rejoin();
+
+        watching_.on_phase(Phase::compute);
+        Run ready{*prepared_, decision_, world_, *communicator_, report_, watching_, survival_, first_};
+        DP_TRY(ready.check(here_, plan));
+        return given_.command == Command::measure ? ready.measure() : ready.train(started_);
+    }
+};
+
 }  // namespace
 
 Result<void> run(const Options& given, std::chrono::steady_clock::time_point started) {
@@ -300,34 +419,8 @@ Result<void> run(const Options& given, std::chrono::steady_clock::time_point sta
     // Hello first, so that the others see this rank; then what takes time; then the mesh between the ranks.
     auto world = decision->join ? World::join() : Result<World>(World::alone());
     if (!world) return tl::unexpected(world.error());
-    DP_TRY(agree_on_options(*world, choice, given));
-    report.line(fmt::format("DataParallel run: {}", world->size() > 1 ? "True" : "False"));
-    if (const dp_world* facts = world->facts()) introduce(report, *facts, given.output.style);
-
-    Watching watching(report, *world);
-    watching.on_phase(Phase::load);
-    // All before the mesh: what cannot work is refused in one line, not in a time-out.
-    std::optional<Compiled> compiled;
-    auto prepared = prepare_training(
-        completed(given, *choice->info), *choice->info, here, world->size(), [&](const Options& options) {
-            DataRequest request = options.data;
-            request.is_checked = !world->is_first_of_node();
-            return compiled.emplace(cache_directory(options.cache), std::move(request)).load();
-        });
-    const auto contents = prepared.map([](const Prepared& one) { return text_of(one.data); });
-    DP_TRY(agree_on(*world, "the data", contents, "give the same data on all nodes"));
-    if (prepared->opened.note) report.line(*prepared->opened.note);
-    const Plan* plan =
-        compiled->plan(values_of_plan(prepared->options), here.omp_threads.has_value(), prepared->device());
-    if (const auto line = compiled->line(time_now())) report.line(*line);
-    watching.on_phase(Phase::communication);
-    auto communicator = DP_TRY(world->connect(prepared->device(), here.gpu.is_part()));
-    if (world->note()) report.line(*world->note());
-
-    watching.on_phase(Phase::compute);
-    Run ready{*prepared, *decision, *world, *communicator, report, watching};
-    DP_TRY(ready.check(here, plan));
-    return given.command == Command::measure ? ready.measure() : ready.train(started);
+    Generations generations(given, here, *decision, choice, report, *world, started);
+    return generations.run();
 }
 
 Result<void> prepare(const Options& options) {

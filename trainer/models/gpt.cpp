@@ -60,6 +60,8 @@ class Gpt final : public LanguageModel {
         const std::int64_t r = rows * shape_.sequence, c = shape_.hidden;
         auto numbers = [&](std::int64_t columns) { return device.make(type, {r, columns}); };
         auto statistics = [&](std::int64_t columns) { return device.make(Type::f32, {r, columns}); };
+        stream_.clear();
+        kept_.clear();
         for (std::int64_t i = 0; i <= shape_.layers; ++i) stream_.push_back(numbers(c));
         for (std::int64_t i = 0; i < kept_layers(); ++i)
             kept_.push_back({numbers(c), statistics(2), numbers(3 * c), numbers(c), statistics(shape_.heads),

@@ -26,6 +26,15 @@ constexpr const char* kBeforeTraining = "before the training";
 // The key of the elected rank in the step's store; empty: none.
 constexpr const char* kReporter = "trainer/reporter";
 
+// Set where ranks begin again.
+constexpr const char* kRestartsVariable = "TORCHELASTIC_MAX_RESTARTS";
+
+// How long a failure of the communicator may be ahead of the news of a death: a node that is cut off counts as lost
+// after the site's dead-after, usually 30 s.
+constexpr std::chrono::seconds kDeathIsKnown{45};
+
+constexpr const char* kFirstSize = "trainer/first-size";
+
 // libdp's errors name the missing ranks and their hosts, so they are passed on unchanged.
 Error world_error(const dp::Error& error) {
     return {Fault::world, error.message};
@@ -67,6 +76,27 @@ void World::resign_as_reporter() {
 std::optional<std::uint32_t> World::reporter() {
     const auto rank = context_->get(kReporter, std::chrono::milliseconds(0));
     return rank ? parse_number<std::uint32_t>({rank->data(), rank->size()}) : std::nullopt;
+}
+
+bool World::can_restart() const {
+    return context_ && std::getenv(kRestartsVariable) != nullptr;
+}
+
+bool World::rejoin() {
+    if (!can_restart()) return false;
+    note_.reset();
+    return context_->rejoin(kDeathIsKnown).has_value();
+}
+
+void World::tell_first_size(std::int64_t size) {
+    if (context_) (void)context_->set(kFirstSize, std::to_string(size));
+}
+
+std::int64_t World::first_size() {
+    if (!context_) return size();
+    const auto told = context_->get(kFirstSize, std::chrono::milliseconds(0));
+    const auto first = told ? parse_number<std::int64_t>({told->data(), told->size()}) : std::nullopt;
+    return first.value_or(size());
 }
 
 // The store belongs to the step and so to the next trainer in it: the election is cleared after all have seen

@@ -45,6 +45,21 @@ class World {
     void claim_reporter();
     std::optional<std::uint32_t> reporter();
     void resign_as_reporter();  // if this rank is it, and ranks are missing in leave_together()
+    // Whether ranks begin again (--dp-on-failure=restart).
+    bool can_restart() const;
+    // From now on this process goes on when others die, by rejoin().
+    void can_rejoin() {
+        if (context_) context_->can_rejoin();
+    }
+    // After a failure: waits until it is known that a peer has died,
+    // and for the next generation of the world, in which this process is another rank, perhaps. False: nobody has died,
+    // or the step ends.
+    bool rejoin();
+    // How many ranks the world had when its first process began; the same on all after a barrier. Of a world that has
+    // lost nodes this is more than size().
+    void tell_first_size(std::int64_t size);
+    std::int64_t first_size();
+
     // Clears the election. Every rank calls, and none continues before all have called.
     void leave_together();
 

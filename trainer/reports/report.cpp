@@ -82,6 +82,20 @@ void Report::on_resume(const ResumeReport& report, const Schedule& schedule) {
     line(resume_line(report, schedule.total_steps));
 }
 
+std::string recovery_line(const RecoveryReport& report) {
+    const std::string steps =
+        fmt::format("{} step{} repeated", report.repeated, report.repeated == 1 ? "" : "s");
+    if (!report.from)
+        return fmt::format("no rank had the whole state in memory: goes on after step {}; {}", report.step,
+                           steps);
+    return fmt::format("goes on after step {} with what rank {} had in memory, {:.2f} s after the death; {}",
+                       report.step, *report.from, report.seconds, steps);
+}
+
+void Report::on_recovery(const RecoveryReport& report) {
+    line(recovery_line(report));
+}
+
 void Report::on_checkpoint(const CheckpointReport& report) {
     if (!report.problem) {
         line(fmt::format("checkpoint {} written in {:.2f} s", report.path.string(), report.seconds));
@@ -172,6 +186,11 @@ nlohmann::ordered_json summary_of(const RunFacts& facts, const Outcome& outcome)
     json["train_seconds"] = outcome.train_seconds;
     json["startup_seconds"] = facts.startup_seconds;
     json["memory_peak_bytes"] = facts.memory_peak;
+    if (outcome.recovered.recoveries > 0) {
+        json["recoveries"] = outcome.recovered.recoveries;
+        json["recovery_seconds"] = outcome.recovered.seconds;
+        json["steps_repeated"] = outcome.recovered.repeated;
+    }
     if (outcome.skipped > 0) json["skipped_steps"] = outcome.skipped;
     if (outcome.resumed > 0) json["resumed_from_step"] = outcome.resumed;
     if (facts.has_checkpoints) json["checkpoints_written"] = outcome.checkpoints;

@@ -30,6 +30,7 @@ class Report final : public Observer {
     void on_log(const LogReport& report, const Schedule& schedule) override;
     void on_epoch(const EpochReport& report, const Schedule& schedule) override;
     void on_resume(const ResumeReport& report, const Schedule& schedule) override;
+    void on_recovery(const RecoveryReport& report) override;
     void on_checkpoint(const CheckpointReport& report) override;
 
  private:
@@ -55,6 +56,7 @@ struct Pace {
 };
 
 // Pure, times as in tqdm: "epoch 1/5  step 247/3247  [##                  ]   8 %  [00:04<00:59, 50.76it/s]".
+std::string recovery_line(const RecoveryReport& report);
 std::string progress_line(const Pace& pace, const Schedule& schedule);
 // Pure: the lines of an epoch and of a resumed training.
 std::string epoch_line(const EpochReport& report, std::int64_t epochs);

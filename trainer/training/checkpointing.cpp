@@ -71,6 +71,10 @@ Result<std::optional<Progress>> Checkpointing::restore() {
     return found->progress;
 }
 
+Result<void> Checkpointing::prepare() {
+    return checkpointer_.prepare_directory([&](const std::string& what) { run_.observer.on_damaged(what); });
+}
+
 Result<void> Checkpointing::after_step(std::int64_t step, const std::function<Progress()>& progress) {
     const auto signal = DP_TRY(stop_.after_step());
     const bool is_last = step == run_.schedule.total_steps;
@@ -92,6 +96,15 @@ Result<void> Checkpointing::after_step(std::int64_t step, const std::function<Pr
     return fail(fault, fmt::format("{}; the same command continues from {}, in a batch script after "
                                    "`scontrol requeue $SLURM_JOB_ID`",
                                    what, checkpointer_.path_of(step).string()));
+}
+
+Result<void> Checkpointing::catch_up(const Progress& progress) {
+    std::error_code error;
+    const bool is_there =
+        run_.communicator.rank() == 0 && std::filesystem::exists(checkpointer_.path_of(progress.step), error);
+    const double known = DP_TRY(largest_of_all_ranks(is_there ? 1 : 0, run_.device, run_.communicator));
+    if (known > 0 || progress.step == 0) return {};
+    return after_step(progress.step, [&] { return progress; });
 }
 
 // False if it could not be written, which the training survives.

@@ -32,9 +32,15 @@ class Checkpointing {
     // The progress, if it resumes from a checkpoint, which sets parameters and optimizer. Every rank calls.
     Result<std::optional<Progress>> restore();
 
+    // For a training that goes on without it: only the directory is made ready. Every rank calls.
+    Result<void> prepare();
+
     // After each step. Calls `progress` on all ranks if a checkpoint is written. An error ends the training;
     // so does Fault::stopped. Every rank calls.
     Result<void> after_step(std::int64_t step, const std::function<Progress()>& progress);
+
+    // After a step that this training has taken over: its checkpoint may be missing. Every rank calls.
+    Result<void> catch_up(const Progress& progress);
 
     std::int64_t written() const { return written_; }
     bool newest_is_saved() const { return newest_is_saved_; }

@@ -44,6 +44,14 @@ struct ResumeReport {
     std::int64_t samples_at_once = 0, saved_samples_at_once = 0;
 };
 
+// How a training recovered from deaths.
+struct RecoveryReport {
+    std::int64_t step = 0;             // is made
+    std::optional<std::int64_t> from;  // the rank whose memory had it; nullopt: none had all of it
+    std::int64_t repeated = 0;         // steps, as far as a survivor knows
+    double seconds = 0;                // since the first survivor heard of the death
+};
+
 struct CheckpointReport {
     std::int64_t step;  // of the training
     std::filesystem::path path;
@@ -66,6 +74,8 @@ class Observer {
     virtual void on_log(const LogReport& /*report*/, const Schedule& /*schedule*/) {}
     virtual void on_epoch(const EpochReport& /*report*/, const Schedule& /*schedule*/) {}
     virtual void on_resume(const ResumeReport& /*report*/, const Schedule& /*schedule*/) {}
+    // Ranks had died, and the training goes on.
+    virtual void on_recovery(const RecoveryReport& /*report*/) {}
     // A checkpoint is damaged, and an older one is taken: on the rank that found it so.
     virtual void on_damaged(const std::string& /*what*/) {}
     virtual void on_checkpoint(const CheckpointReport& /*report*/) {}

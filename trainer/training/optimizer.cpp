@@ -54,7 +54,12 @@ Optimizer::Optimizer(const OptimizerOptions& options, Device& device, const Shar
 
 void Optimizer::step(const ParameterSet& parameters, const Tensor& gradients, double rate) {
     ++steps_;
-    for (const auto& [begin, count, decay] : stretches_of(parameters, part_, options_.decay)) {
+    update(part_, parameters, gradients, rate);
+}
+
+void Optimizer::update(const Shard& part, const ParameterSet& parameters, const Tensor& gradients,
+                       double rate) {
+    for (const auto& [begin, count, decay] : stretches_of(parameters, part, options_.decay)) {
         if (count == 0) continue;
         const std::int64_t first = begin;
         const Shape shape{count};

@@ -2,8 +2,10 @@
 #include "trainer/training/schedule.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <vector>
 
 namespace dp::trainer {
 
@@ -38,6 +40,19 @@ Result<Schedule> make_schedule(const Settings& settings, std::int64_t samples, s
     if (settings.epochs) schedule.total_steps = std::min(schedule.total_steps, steps_in(*settings.epochs));
     schedule.epochs = (schedule.total_steps + schedule.steps_per_epoch - 1) / schedule.steps_per_epoch;
     return schedule;
+}
+
+Result<std::int64_t> accumulate_in(std::int64_t size, std::int64_t first, std::int64_t accumulate) {
+    const std::int64_t batches = first * accumulate;
+    if (batches % size == 0) return batches / size;
+    std::vector<std::int64_t> would_do;
+    for (std::int64_t one = 1; one <= first; ++one)
+        if (batches % one == 0) would_do.push_back(one);
+    return fail(
+        Fault::usage,
+        "the world began with {} ranks and has {} now, which cannot share its {} batches a step evenly; "
+        "worlds of {} ranks can",
+        first, size, batches, fmt::join(would_do, ", "));
 }
 
 std::optional<std::string> steps_left_out(const Settings& settings, const Schedule& schedule) {

@@ -22,6 +22,10 @@ struct Schedule {
 // learning rate would end above its maximum.
 Result<Schedule> make_schedule(const Settings& settings, std::int64_t samples, std::int64_t world);
 
+// The batches of a rank in a step, so that a world of `size` ranks has the global batch of its `first` ones, where it has
+// lost some. Fails with the sizes that would do.
+Result<std::int64_t> accumulate_in(std::int64_t size, std::int64_t first, std::int64_t accumulate);
+
 // The message before a training that --epochs ends before --steps; nullopt if it does not.
 std::optional<std::string> steps_left_out(const Settings& settings, const Schedule& schedule);
 

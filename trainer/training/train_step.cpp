@@ -38,7 +38,8 @@ TrainStep::TrainStep(const TrainingContext& run)
       optimizer_(optimizer_of(run, node_part_)),
       reducer_(run.model.parameters(), run.device, run.communicator, buckets_of(run.model.parameters())),
       skips_bad_steps_(run.settings.clip || run.settings.skip_bad_steps),
-      metrics_(run.device.make(Type::f64, {2})) {
+      metrics_(run.device.make(Type::f64, {2})),
+      marks_(run.device, run.communicator) {
     if (run.settings.accumulate > 1)
         sum_ = run.device.make_to_sum(Type::f32, run.model.parameters().gradients().shape());
     if (skips_bad_steps_ || run.settings.log_every > 0)
@@ -49,13 +50,21 @@ Result<void> TrainStep::step(const Tensor& indices, std::int64_t number, const G
     DP_TRY(make_gradients(indices, number, ranks));
     if (skips_bad_steps_) {
         const bool usable = DP_TRY(are_usable(number, ranks));
-        if (!usable) return {};
+        if (!usable) {
+            hold(number);
+            held_.is_skipped = true;
+            marks_.end(number);
+            return {};
+        }
         const Metrics step = get_metrics(run_.device, metrics_);
         unskipped_.loss += step.loss;
         unskipped_.correct += step.correct;
     }
-    optimizer_.step(run_.model.parameters(), gradients_,
-                    rate_at(run_.settings.rate, number, run_.schedule.total_steps));
+    // From here on only this rank's death keeps it from coming to the end of the step.
+    hold(number);
+    marks_.begin();
+    optimizer_.step(run_.model.parameters(), gradients_, rate(number));
+    marks_.end(number);
     if (run_.settings.shard_optimizer) DP_TRY(gather_values());
     return share_values();
 }
@@ -74,10 +83,8 @@ Result<bool> TrainStep::are_usable(std::int64_t number, const GlobalMetrics& ran
         return false;
     }
     bad_in_a_row_ = 0;
-    const Shard& part = optimizer_.part();
-    if (run_.settings.clip && last_norm_ > *run_.settings.clip)
-        run_.device.scale(gradients_.view(part.first, {part.count}),
-                          static_cast<float>(*run_.settings.clip / (last_norm_ + 1e-6)));
+    marks_.begin();  // what is clipped is no more what all have summed
+    clip(optimizer_.part());
     return true;
 }
 
@@ -109,7 +116,8 @@ Result<void> TrainStep::make_gradients(const Tensor& indices, std::int64_t numbe
     return {};
 }
 
-void TrainStep::begin_epoch(const Metrics& until_now) {
+void TrainStep::begin_epoch(const Metrics& until_now, std::int64_t skipped_in_epoch) {
+    skipped_before_ = skipped_ - skipped_in_epoch;
     unskipped_ = until_now;
     set_metrics(run_.device, until_now, metrics_);
 }
@@ -122,11 +130,60 @@ Result<double> TrainStep::gradient_norm() {
     return skips_bad_steps_ ? Result<double>(last_norm_) : norm_->of(gradients_);
 }
 
-Result<void> TrainStep::resume(std::int64_t steps, std::int64_t skipped, std::int64_t bad_in_a_row) {
-    skipped_ = skipped;
-    bad_in_a_row_ = skips_bad_steps_ ? bad_in_a_row : 0;
-    optimizer_.resume(steps - skipped);
+Progress TrainStep::progress(std::int64_t step) {
+    const Metrics epoch = metrics();
+    return {step, skipped_, skipped_in_epoch(), bad_in_a_row_, epoch.loss, epoch.correct};
+}
+
+Result<void> TrainStep::resume(const Progress& progress) {
+    skipped_ = progress.skipped;
+    bad_in_a_row_ = skips_bad_steps_ ? progress.bad_in_a_row : 0;
+    optimizer_.resume(progress.step - progress.skipped);
+    hold(progress.step);
+    held_.progress = progress;
+    marks_.end(progress.step);
     return share_values();
+}
+
+void TrainStep::hold(std::int64_t step) {
+    held_.progress.step = step;
+    held_.is_skipped = false;
+    if (!run_.keeps_state) return;
+    held_.progress = progress(step);
+    if (const Tensor& buffers = run_.model.parameters().buffers())
+        held_.buffers = run_.device.values_of<float>(buffers);
+}
+
+std::optional<Progress> TrainStep::held() {
+    const auto step = marks_.newest();
+    if (!run_.keeps_state || !step) return std::nullopt;
+    // Another rank of this node has updated its part, so the sums are whole, but this one did not come to that.
+    if (*step == held_.progress.step + 1 && !skips_bad_steps_) {
+        gradients_ = run_.communicator.result_of(sum_ ? sum_ : run_.model.parameters().gradients());
+        optimizer_.resume(*step);
+        hold(*step);
+    }
+    return *step == held_.progress.step ? std::optional(held_.progress) : std::nullopt;
+}
+
+void TrainStep::complete() {
+    if (held_.is_skipped) return;  // it changes nothing
+    const NodeShare mine = run_.communicator.node_share().value_or(NodeShare{});
+    for (const std::int64_t rank : marks_.behind()) {
+        const Shard part = NodeShare{rank, mine.ranks, mine.fewest}.part_of(values_of(run_.model));
+        clip(part);
+        optimizer_.update(part, run_.model.parameters(), gradients_, rate(held_.progress.step));
+    }
+}
+
+double TrainStep::rate(std::int64_t number) const {
+    return rate_at(run_.settings.rate, number, run_.schedule.total_steps);
+}
+
+void TrainStep::clip(const Shard& part) {
+    if (run_.settings.clip && last_norm_ > *run_.settings.clip)
+        run_.device.scale(gradients_.view(part.first, {part.count}),
+                          static_cast<float>(*run_.settings.clip / (last_norm_ + 1e-6)));
 }
 
 // After a change of the values: makes it visible to the ranks of this node.

@@ -5,13 +5,16 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
+#include "trainer/checkpoint/manifest.hpp"
 #include "trainer/training/context.hpp"
 #include "trainer/training/device_samples.hpp"
 #include "trainer/training/global_metrics.hpp"
 #include "trainer/training/gradient_norm.hpp"
 #include "trainer/training/gradient_reducer.hpp"
 #include "trainer/training/optimizer.hpp"
+#include "trainer/training/step_marks.hpp"
 
 namespace dp::trainer {
 
@@ -24,19 +27,30 @@ class TrainStep {
     // accumulate]. Skips it if its gradients are NaN or infinite and the settings say so. Every rank calls.
     Result<void> step(const Tensor& indices, std::int64_t number, const GlobalMetrics& ranks);
 
-    // Begins an epoch, or continues the one that a checkpoint interrupted.
-    void begin_epoch(const Metrics& until_now);
+    // Begins an epoch, or continues the one that was interrupted.
+    void begin_epoch(const Metrics& until_now, std::int64_t skipped_in_epoch);
     // This rank's metrics of this epoch, without skipped steps. Waits for the device.
     Metrics metrics();
     // The norm of the last step's gradients before clipping; only if steps are logged. Every rank calls.
     Result<double> gradient_norm();
     std::int64_t skipped() const { return skipped_; }  // steps of the training
-    std::int64_t bad_in_a_row() const { return bad_in_a_row_; }
+    std::int64_t skipped_in_epoch() const { return skipped_ - skipped_before_; }
+    // After that step.
+    Progress progress(std::int64_t step);
 
-    // For checkpoints.
+    // For checkpoints, and for peers that die.
     const Optimizer& optimizer() const { return optimizer_; }
-    // Restores the counters: `steps` taken, `skipped` in total, `bad_in_a_row` at the end.
-    Result<void> resume(std::int64_t steps, std::int64_t skipped, std::int64_t bad_in_a_row);
+    // Parameters and optimizer are about to be restored; until resume(), they are not whole. Restores the counters.
+    void begin_restore() { marks_.begin(); }
+    Result<void> resume(const Progress& progress);
+    // After a peer's death, with TrainingContext::keeps_state and once no rank trains any more: how far the parameters
+    // and the optimizer are, nullopt if they are not whole; and the buffers then, which a later step may have begun to
+    // change. Parts that ranks of this node had still to update, with gradients that all had summed, are updated by
+    // complete(), on one of them.
+    std::optional<Progress> held();
+    void complete();
+    std::int64_t reached() const { return held_.progress.step; }  // by this rank
+    const std::vector<float>& held_buffers() const { return held_.buffers; }
 
  private:
     const TrainingContext& run_;
@@ -54,9 +68,19 @@ class TrainStep {
     std::optional<GradientNorm> norm_;  // to clip or skip, or for the log
     double last_norm_ = 0;              // if steps may be skipped
     std::int64_t skipped_ = 0, bad_in_a_row_ = 0;
+    std::int64_t skipped_before_ = 0;  // this epoch
+    StepMarks marks_;
+    struct {
+        Progress progress;
+        bool is_skipped = false;
+        std::vector<float> buffers;
+    } held_;
 
     Result<void> make_gradients(const Tensor& indices, std::int64_t number, const GlobalMetrics& ranks);
     Result<bool> are_usable(std::int64_t number, const GlobalMetrics& ranks);
+    void hold(std::int64_t step);
+    double rate(std::int64_t number) const;
+    void clip(const Shard& part);
     Result<void> share_values();
     Result<void> gather_values();
 };

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <memory>
 #include <numeric>
 #include <optional>
 
@@ -93,13 +94,47 @@ class Run {
 
     // Resumes from a checkpoint, if there is one.
     Result<void> restore() {
-        if (!checkpointing_) return {};
-        const auto saved = DP_TRY(checkpointing_->restore());
-        if (!saved) return {};
-        resumed_ = *saved;
-        return train_step_.resume(resumed_.step, resumed_.skipped, resumed_.bad_in_a_row);
+        if (checkpointing_)
+            if (const auto saved = DP_TRY(checkpointing_->restore())) resumed_ = *saved;
+        return train_step_.resume(resumed_);
+    }
+    // Resumes from the memory of a rank that has survived others.
+    Result<void> restore(Survival& survival, const Survival::Source& source) {
+        train_step_.begin_restore();
+        if (checkpointing_) DP_TRY(checkpointing_->prepare());
+        const ParameterSet& parameters = run_.model.parameters();
+        const Shard& mine = train_step_.optimizer().part();  // others of this node write theirs
+        const std::int64_t all = parameters.values().elements();
+        std::vector<Survival::Part> parts{
+            {parameters.values().view(mine.first, {mine.count}), mine.first, mine.count}};
+        for (const auto& state : train_step_.optimizer().state())
+            parts.push_back(
+                {state.numbers.view(mine.first - state.first, {mine.count}), mine.first, mine.count});
+        std::vector<std::int64_t> sizes(parts.size(), all);
+        if (const Tensor& buffers = parameters.buffers()) {
+            parts.push_back({buffers, 0, buffers.elements()});
+            sizes.push_back(buffers.elements());
+        }
+        DP_TRY(survival.give(source, parts, sizes, run_.device, run_.communicator));
+        resumed_ = source.progress;
+        DP_TRY(train_step_.resume(resumed_));
+        return checkpointing_ ? checkpointing_->catch_up(resumed_) : Result<void>();
     }
 
+    // What the next generation may ask for (Remains).
+    std::optional<Progress> held() { return train_step_.held(); }
+    std::int64_t reached() const { return train_step_.reached(); }
+    std::vector<std::vector<float>> state() {
+        train_step_.complete();
+        std::vector<std::vector<float>> vectors{
+            run_.device.values_of<float>(run_.model.parameters().values())};
+        for (const auto& state : train_step_.optimizer().state())
+            vectors.push_back(run_.device.values_of<float>(state.numbers));
+        if (run_.model.parameters().buffers()) vectors.push_back(train_step_.held_buffers());
+        return vectors;
+    }
+
+    std::int64_t resumed_step() const { return resumed_.step; }
     // The epoch of the last step: its end may not have been reported.
     std::int64_t first_epoch() const {
         return std::max<std::int64_t>(resumed_.step - 1, 0) / run_.schedule.steps_per_epoch + 1;
@@ -123,8 +158,7 @@ class Run {
         // Part of the epoch of a checkpoint was done before.
         const std::int64_t earlier = std::max<std::int64_t>(resumed_.step - before, 0);
         const Progress begun = earlier > 0 ? resumed_ : Progress{};
-        train_step_.begin_epoch({begun.loss, begun.correct});
-        skipped_before_ = train_step_.skipped() - begun.skipped_in_epoch;
+        train_step_.begin_epoch({begun.loss, begun.correct}, begun.skipped_in_epoch);
         if (run_.settings.log_every > 0 && earlier > 0) log_.begin(counts(resumed_.step));
         const std::int64_t a_step = run_.settings.batch * run_.settings.accumulate;
         for (std::int64_t step = earlier; step < steps; ++step) {
@@ -134,7 +168,7 @@ class Run {
         if (run_.settings.log_every > 0) earlier_loss_ = counts(0).loss;
         const auto trained = DP_TRY(ranks_.total(train_step_.metrics()));
         const auto samples = static_cast<double>((steps - earlier) * run_.schedule.global_batch);
-        const std::int64_t skipped = train_step_.skipped() - skipped_before_;
+        const std::int64_t skipped = train_step_.skipped_in_epoch();
         const auto counted = static_cast<double>((steps - skipped) * run_.schedule.global_batch);
         const double seconds = seconds_since(start);
 
@@ -170,7 +204,6 @@ class Run {
     Evaluation evaluation_;
     StepLog log_;
     double earlier_loss_ = 0;                     // this rank's, of the epochs before this one
-    std::int64_t skipped_before_ = 0;             // this epoch
     Progress resumed_;                            // what was made before this training went on
     std::optional<Checkpointing> checkpointing_;  // where there are checkpoints
 
@@ -192,15 +225,8 @@ class Run {
         std::optional<StepLog::PausedTimer> paused;
         return checkpointing_->after_step(place.number, [&] {
             paused.emplace(log_);
-            return progress(place.number);
+            return train_step_.progress(place.number);
         });
-    }
-
-    Progress progress(std::int64_t step) {
-        const Metrics epoch = train_step_.metrics();
-        const std::int64_t skipped = train_step_.skipped();
-        return {step,       skipped,      skipped - skipped_before_, train_step_.bad_in_a_row(),
-                epoch.loss, epoch.correct};
     }
 
     // This rank's counts after `steps` steps.
@@ -224,6 +250,53 @@ class Run {
     }
 };
 
+// A training with all that it needs, which its state outlives if a peer dies (Remains).
+class LiveRun final : public Remains {
+ public:
+    explicit LiveRun(const TrainingContext& context)
+        : schedule_(context.schedule),
+          context_{context.info,   context.model,        context.data,     context.settings,   schedule_,
+                   context.device, context.communicator, context.observer, context.keeps_state},
+          run_(context_) {}
+
+    Result<Outcome> train(Survival* survival, const std::optional<Survival::Source>& source) {
+        auto& [info, model, data, settings, schedule, device, communicator, observer, keeps_state] = context_;
+        DP_TRY(device.status());
+        DP_TRY(source ? run_.restore(*survival, *source) : run_.restore());
+        if (survival != nullptr && survival->is_restart())
+            observer.on_recovery(survival->done(run_.resumed_step(), source));
+        DP_TRY(all_or_none(observer.on_begin(), device, communicator));
+        Outcome outcome{};
+        outcome.schedule = schedule;
+        for (std::int64_t number = run_.first_epoch(); number <= schedule.epochs; ++number) {
+            outcome.last = DP_TRY(run_.epoch(number));
+            outcome.train_seconds += outcome.last.seconds;
+        }
+        run_.count(outcome);
+        if (survival != nullptr) outcome.recovered = survival->totals();
+        outcome.train_seconds = DP_TRY(largest_of_all_ranks(outcome.train_seconds, device, communicator));
+        outcome.samples_per_second =
+            static_cast<double>((schedule.total_steps - outcome.resumed) * schedule.global_batch) /
+            outcome.train_seconds;
+        outcome.parameters = model.parameters().download(device);
+        outcome.parameters_hash = hash_of(outcome.parameters);
+        outcome.equal_on_all_ranks =
+            DP_TRY(equal_on_all_ranks(outcome.parameters_hash, device, communicator));
+        return outcome;
+    }
+
+    std::optional<Progress> progress() override { return run_.held(); }
+    std::int64_t world() const override { return world_; }
+    std::int64_t reached() const override { return run_.reached(); }
+    std::vector<std::vector<float>> state() override { return run_.state(); }
+
+ private:
+    Schedule schedule_;
+    TrainingContext context_;
+    const std::int64_t world_ = context_.communicator.size();
+    Run run_;
+};
+
 }  // namespace
 
 Result<void> repeat_step(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
@@ -237,28 +310,20 @@ Result<void> repeat_step(const ModelInfo& info, Model& model, const Dataset& dat
 }
 
 Result<Outcome> train(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
-                      Device& device, Communicator& communicator, Observer& observer) {
+                      Device& device, Communicator& communicator, Observer& observer, Survival* survival) {
     const auto schedule = DP_TRY(make_schedule(settings, data.train.count, communicator.size()));
+    std::optional<Survival::Source> source;
+    if (survival != nullptr && survival->is_restart()) source = DP_TRY(survival->ask(device, communicator));
     place_model(model, settings, device);
-    const TrainingContext context{info, model, data, settings, schedule, device, communicator, observer};
-    Run run(context);
-    DP_TRY(device.status());
-    Outcome outcome{};
-    outcome.schedule = schedule;
-    DP_TRY(run.restore());
-    DP_TRY(all_or_none(observer.on_begin(), device, communicator));
-    for (std::int64_t number = run.first_epoch(); number <= schedule.epochs; ++number) {
-        outcome.last = DP_TRY(run.epoch(number));
-        outcome.train_seconds += outcome.last.seconds;
-    }
-    run.count(outcome);
-    outcome.train_seconds = DP_TRY(largest_of_all_ranks(outcome.train_seconds, device, communicator));
-    outcome.samples_per_second =
-        static_cast<double>((schedule.total_steps - outcome.resumed) * schedule.global_batch) /
-        outcome.train_seconds;
-    outcome.parameters = model.parameters().download(device);
-    outcome.parameters_hash = hash_of(outcome.parameters);
-    outcome.equal_on_all_ranks = DP_TRY(equal_on_all_ranks(outcome.parameters_hash, device, communicator));
+    // NCCL may report a peer's death after steps with what it left in the gradients; a part of the optimizer is
+    // nowhere else.
+    const bool keeps = survival != nullptr && communicator.size() > 1 && communicator.name() != "nccl" &&
+                       !settings.shard_optimizer;
+    auto live = std::make_unique<LiveRun>(
+        TrainingContext{info, model, data, settings, schedule, device, communicator, observer, keeps});
+    auto outcome = live->train(survival, source);
+    if (!outcome && outcome.error().fault == Fault::world && survival != nullptr)
+        survival->keep(std::move(live));
     return outcome;
 }
 

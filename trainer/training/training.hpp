@@ -13,6 +13,7 @@
 #include "trainer/training/observer.hpp"
 #include "trainer/training/schedule.hpp"
 #include "trainer/training/settings.hpp"
+#include "trainer/training/survival.hpp"
 
 namespace dp::trainer {
 
@@ -26,14 +27,17 @@ struct Outcome {
     std::int64_t resumed = 0;
     std::int64_t checkpoints = 0;  // written
     bool end_is_saved = true;      // false: the last of them could not be written
+    Survival::Totals recovered;    // from deaths
     std::vector<float> parameters;
     std::uint64_t parameters_hash;
     bool equal_on_all_ranks;  // every rank's hash is the same
 };
 
-// Trains `model`, which is not placed yet. Every rank calls it with the same settings and data.
+// Trains `model`, which is not placed yet, or which a training has had that is in `survival`. Every rank calls it with
+// the same settings and data. `survival`: null where nobody goes on after a death.
 Result<Outcome> train(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
-                      Device& device, Communicator& communicator, Observer& observer);
+                      Device& device, Communicator& communicator, Observer& observer,
+                      Survival* survival = nullptr);
 
 // Repeats a training step on the same batch, to measure it. The observer hears of each. Every rank calls.
 Result<void> repeat_step(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,

@@ -106,6 +106,7 @@ TEST(Summary, TheManualPageHasEveryKeyAndNoOther) {
     Outcome skipping = outcome();
     skipping.skipped = 1;
     skipping.resumed = 300;
+    skipping.recovered.recoveries = 1;
     RunFacts saving = facts();
     saving.has_checkpoints = true;
     saving.tokens_per_sample = 256;
