@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a death costs, in one run on one machine: from the death of one of 32 real ranks until the last of them has begun its next life, with
 --dp-on-failure=restart, with torchrun's restart of the same program, and with another srun of it; from the death of a rank, a node or
-the broker until the last of many simulated nodes has the next generation's plan; and what keepers cost a step that nobody disturbs."""
+the broker until the last of many simulated nodes has the next generation's plan; what a death costs the bundled trainer, whose other processes
+go on; and what keepers cost a step that nobody disturbs."""
 import json
 import os
 import random
 import statistics
 
 import plot
+import survivors
 from allocation import Allocation
 from localcluster.harness import TestCluster
 from measuring import difference, interleaved, machine, percentile, ratio, ratio_verdict, table, verdict, worst_verdict
@@ -159,7 +161,7 @@ def report_launches(times):
 
 
 def run(options):
-    require(daemon_of(BUILD), *(built(name) for name in ("bench-lives", "bench-nothing", "bench-restarts")))
+    require(daemon_of(BUILD), survivors.TRAINER, *(built(name) for name in ("bench-lives", "bench-nothing", "bench-restarts")))
     result = {"part": "recovery", "rounds": options.rounds, "machine": machine(), "targets": []}
     warn_if_busy(result["machine"])
     found = {}
@@ -172,11 +174,12 @@ def run(options):
             allocation = Allocation(cluster, NODES, RANKS_PER_NODE)
             found = _recoveries(Lives(cluster, allocation), options)
             allocation.close()
+            survived = survivors.measure(cluster, NODES, RANKS_PER_NODE, options.rounds)
             times = _launches(cluster, SMOKE_LAUNCHES if options.smoke else LAUNCHES)
             cluster.assert_idle()
             cluster.assert_nothing_left()
-        result["recoveries_ms"], result["launches_s"] = found, times
-        result["targets"] += report_deaths(found) + report_launches(times)
+        result["recoveries_ms"], result["survivors"], result["launches_s"] = found, survived, times
+        result["targets"] += report_deaths(found) + survivors.report(survived, RANKS) + report_launches(times)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as out:
             json.dump(result, out, indent=1)

@@ -44,9 +44,8 @@ typedef enum dp_status {
     DP_ERROR_NOT_FOUND = 6, /* no such key */
     DP_ERROR_TOO_LARGE = 7, /* a value exceeds a limit below, or the given buffer */
     DP_ERROR_BACKEND = 8,   /* NCCL or Gloo failed; the error quotes it */
-    DP_ERROR_PEER_LOST =
-        9, /* a rank has died and the others go on without this process's help or with it: call
-                               dp_rejoin. Only after dp_can_rejoin */
+    /* After dp_can_rejoin: another rank has died, and the next generation awaits this process in dp_rejoin. */
+    DP_ERROR_PEER_LOST = 9,
 } dp_status;
 
 /* Limits of the store, in bytes. */
@@ -108,9 +107,9 @@ typedef enum dp_event_kind {
                             and this process is about to get SIGTERM */
     DP_EVENT_LOST = 2,   /* the daemon of this node is gone: every call fails with DP_ERROR_LOST, and nobody
                             watches this rank any more */
-    DP_EVENT_PEER_LOST =
-        3, /* after dp_can_rejoin: this generation ends, and the next one awaits this process in
-                               dp_rejoin. Until then every pending and later call fails with DP_ERROR_PEER_LOST */
+    /* After dp_can_rejoin: this generation ends, and the next one awaits this process in dp_rejoin. Until then
+     * every pending and later call fails with DP_ERROR_PEER_LOST. */
+    DP_EVENT_PEER_LOST = 3,
 } dp_event_kind;
 
 /* What happened. Valid only during the call-back. */
@@ -141,9 +140,9 @@ void dp_at_step(dp_context* context, uint64_t step);
 
 /* ---- restarts: a process that goes on when a peer has died (--dp-on-failure=restart) ---- */
 
-/* Says that this process will go on, by dp_rejoin, when other ranks die. Without it, it is ended and started
- * again, as any program is. Takes some microseconds, never fails, holds until dp_close, and does nothing without
- * --dp-on-failure=restart. If the broker's own node is lost, all processes are started again. */
+/* Says that this process will go on, by dp_rejoin, when other ranks die; without it, it is ended and started
+ * again with them. Takes some microseconds, never fails, holds until dp_close, and does nothing without
+ * --dp-on-failure=restart. If the daemon on rank 0's node is lost, all processes are started again. */
 void dp_can_rejoin(dp_context* context);
 
 /* What changed from one generation to the next. Valid until the next dp_rejoin or dp_close. */
@@ -156,13 +155,16 @@ typedef struct dp_changes {
     size_t replaced_count;
 } dp_changes;
 
-/* Leaves the generation that ends and waits until the next one begins, in which this process may have another
- * rank, size and MASTER_PORT: dp_get_world and dp_get_place tell (the environment stays as it was). Collectives
- * are counted anew, and the store is empty. Call it once nothing of the last generation runs in this process any
- * more: no thread is in a call of libdp, and NCCL's and Gloo's communicators are aborted or closed. It may be
- * called before libdp has heard of the death, and then waits for that, too. *changes, which may be NULL, is set
- * on success. DP_ERROR_ABORTED: the step ends. DP_ERROR_TIMEOUT: nobody has died, or others have not ended; may
- * be called again. Takes --dp-grace seconds at most before this process is ended like those that do not rejoin. */
+/* Leaves the generation that ends, and waits until the next one begins. This process may have another rank, world
+ * size and MASTER_PORT there: dp_get_world and dp_get_place tell (the environment stays as it was). Collectives
+ * are counted anew, and the store is empty.
+ *
+ * Call it once nothing of the last generation runs in this process: no thread is in a call of libdp, and the
+ * communicators of NCCL and Gloo are aborted or closed. It may be called before libdp has heard of the death, and
+ * then waits for that, too. A process that does not call within --dp-grace seconds is ended and started again.
+ *
+ * *changes, which may be NULL, is set on success. DP_ERROR_ABORTED: the step ends. DP_ERROR_TIMEOUT: nobody has
+ * died, or ranks of the last generation have not ended yet; may be called again. */
 dp_status dp_rejoin(dp_context* context, dp_changes* changes, int64_t timeout_ms);
 
 /* ---- phases: what this rank does with its time, for `dpctl top` ---- */
