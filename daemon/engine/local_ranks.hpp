@@ -42,15 +42,15 @@ class LocalRanks {
         connection_.erase(found->second);
         rank_of_.erase(found);
         pid_of_.erase(connection);
-        can_rejoin_.erase(connection);
+        enabled_rejoin_.erase(connection);
     }
     // Of its process, as that sees it.
     int32_t pid_of(ConnectionId connection) const { return pid_of_.at(connection); }
     // Its process can go on in the next generation, as long as this connection is open.
-    void can_rejoin(ConnectionId connection) { can_rejoin_.insert(connection); }
+    void enable_rejoin(ConnectionId connection) { enabled_rejoin_.insert(connection); }
     std::set<uint32_t> that_can_rejoin() const {
         std::set<uint32_t> out;
-        for (const ConnectionId connection : can_rejoin_) out.insert(rank_of_.at(connection));
+        for (const ConnectionId connection : enabled_rejoin_) out.insert(rank_of_.at(connection));
         return out;
     }
     std::optional<uint32_t> rank_of(ConnectionId connection) const {
@@ -120,7 +120,7 @@ class LocalRanks {
     std::map<ConnectionId, uint32_t> rank_of_;
     std::map<uint32_t, ConnectionId> connection_;  // the other way round
     std::map<ConnectionId, int32_t> pid_of_;
-    std::set<ConnectionId> can_rejoin_;
+    std::set<ConnectionId> enabled_rejoin_;
     std::set<ConnectionId> refused_;
     std::set<uint32_t> said_hello_;
     std::vector<bool> exited_;        // by local rank

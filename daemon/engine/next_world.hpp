@@ -34,7 +34,7 @@ struct NextWorld {
 // failure says why not.
 Try<NextWorld> next_world(std::span<const NodeOfWorld> nodes, const Settings& settings, uint32_t broker);
 
-// The next world's ranks, ascending, whose processes are not those of survivors, which are ranks of the last world.
+// The ranks of the next world, ascending, that need a new process. `survivors`: ranks of the last world.
 std::vector<uint32_t> replaced_ranks(std::span<const NodeOfWorld> nodes, const NextWorld& world,
                                      const std::set<uint32_t>& survivors);
 

@@ -60,9 +60,9 @@ struct NodeActions {
     std::vector<uint32_t> kill_ranks;  // these local ranks alone
     // With keepers: kill what is left of the ranks that do not survive, and tell on_cleared once nothing is.
     bool clear_ranks = false;
-    bool stop_clearing = false;         // the step ends, and survivors get their time for that
+    bool stop_clearing = false;         // the step is ending, and survivors get the usual time to exit
     std::optional<NodePlan> next_life;  // give it to the keepers
-    std::set<uint32_t> survivors;       // except to those of these local ranks, which have theirs
+    std::set<uint32_t> survivors;       // local ranks whose keepers do not get it: their processes go on
     bool no_other_life = false;         // tell the keepers
     bool kill_keepers = false;          // and their ranks
     // Find the owner of the socket at the client's end, and tell on_answer.

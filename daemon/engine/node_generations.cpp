@@ -38,7 +38,7 @@ void Node::rejoin(uint32_t rank, const wire::Rejoin& message) {
     clear_if_all_ended();
 }
 
-// They are to end as all others.
+// From now on survivors end like all other ranks.
 void Node::give_up_survivors(Time now) {
     survivors_ = Survivors();
     for (const auto& [local, status] : std::exchange(late_exits_, {})) exited(local, status, now);
@@ -48,7 +48,7 @@ void Node::give_up_survivors(Time now) {
 void Node::drop_survivor(uint32_t rank, Time now) {
     if (!generation_.is_ending || !survivors_.drop(rank)) return;
     wire::Abort why = *termination_.abort();
-    termination_.begin(std::move(why), now);  // its turn
+    termination_.begin(std::move(why), now);  // now it gets SIGTERM, too
     clear_if_all_ended();
 }
 
@@ -56,7 +56,7 @@ void Node::drop_late_survivors(Time now) {
     for (const uint32_t rank : survivors_.drop_late(now)) {
         out_.log.push_back("rank " + std::to_string(rank) + " on " + config_.host +
                            " did not rejoin (dp_rejoin) within " + words(config_.settings.grace()) +
-                           " (--dp-grace), so it starts anew");
+                           " (--dp-grace), so it is restarted");
         wire::Abort why = *termination_.abort();
         termination_.begin(std::move(why), now);
     }
@@ -125,7 +125,7 @@ void Node::begin_generation(const wire::Plan& message, Time now) {
             kept.insert(*connection);
             survive(local, *connection, old.pid_of(*connection), message, reason, now);
         } else {
-            out_.kill_ranks.push_back(local);  // it has closed its world
+            out_.kill_ranks.push_back(local);  // it has closed its world, or has no rank any more
         }
     }
     for (const auto& [connection, rank] : old.connections())
@@ -142,7 +142,7 @@ void Node::survive(uint32_t local_rank, ConnectionId connection, int32_t pid, co
                    const std::string& reason, Time now) {
     const uint32_t rank = config_.ranks[local_rank];
     ranks_.open(connection, rank, pid);
-    ranks_.can_rejoin(connection);
+    ranks_.enable_rejoin(connection);
     wire::NextWorld world;
     *world.mutable_plan() = plan;
     world.mutable_plan()->clear_roll();

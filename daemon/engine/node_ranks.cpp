@@ -29,8 +29,8 @@ NodeActions Node::on_rank(ConnectionId connection, const wire::FromRank& message
         }));
     } else if (message.has_phases()) {
         out_.pages.push_back({connection, message.phases().fd()});
-    } else if (message.has_can_rejoin()) {
-        ranks_.can_rejoin(connection);
+    } else if (message.has_enable_rejoin()) {
+        ranks_.enable_rejoin(connection);
     } else if (message.has_rejoin()) {
         rejoin(*rank, message.rejoin());
     } else if (message.has_progress()) {

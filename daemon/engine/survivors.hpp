@@ -41,7 +41,7 @@ class Survivors {
         for (const uint32_t rank : late) has_come_.erase(rank);
         return late;
     }
-    // Who they are is told: those that have come.
+    // The broker is told: from now on only those that have come are survivors.
     void close() {
         std::erase_if(has_come_, [](const auto& one) { return !one.second; });
         is_closed_ = true;

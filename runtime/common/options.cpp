@@ -155,7 +155,7 @@ const std::vector<OptionSpec>& option_specs() {
             "dp-grace", "SLURM_DP_GRACE", "SECONDS",
             "with on-failure=restart: how long survivors may take to rejoin (default 30)", "30",
             {.plugstack = true, .dpctl = true},
-            "not a number of seconds; give a whole number, 0 to start every rank anew", 0,
+            "not a number of seconds; give a whole number, or 0 to restart every rank", 0,
             kMaxTimeoutSeconds),
         option<&Settings::spares>("dp-spares", "SLURM_DP_SPARES", "N",
                                   "with on-failure=restart: nodes kept without ranks until one is lost", "0",

@@ -80,12 +80,12 @@ std::shared_ptr<::gloo::transport::Device> device_at(const std::string& address)
     return made;
 }
 
-// The store for one attempt to connect, which may be left to itself: then it is never asked again.
-class AttemptsStore : public GlooStore {
+// The store for one attempt to connect. Once closed, it refuses the calls of a thread that was left behind.
+class AttemptStore : public GlooStore {
  public:
     using GlooStore::GlooStore;
     void close() {
-        const std::unique_lock lock(mutex_);  // calls in progress have ended with the generation
+        const std::unique_lock lock(mutex_);  // waits for calls in progress
         is_closed_ = true;
     }
     void set(const std::string& key, const std::vector<char>& data) override {
@@ -110,14 +110,14 @@ class AttemptsStore : public GlooStore {
     bool is_closed_ = false;
     std::shared_lock<std::shared_mutex> check() {
         std::shared_lock lock(mutex_);
-        if (is_closed_) throw ::gloo::IoException("this generation of the world has ended");
+        if (is_closed_) throw ::gloo::IoException("this attempt to connect is over");
         return lock;
     }
 };
 
 // Gloo took the store by reference before 2025.
 template <typename Mesh>
-void connect(Mesh& mesh, const std::shared_ptr<AttemptsStore>& store,
+void connect(Mesh& mesh, const std::shared_ptr<AttemptStore>& store,
              std::shared_ptr<::gloo::transport::Device>& device) {
     if constexpr (requires { mesh.connectFullMesh(store, device); })
         mesh.connectFullMesh(store, device);
@@ -129,7 +129,7 @@ void connect(Mesh& mesh, const std::shared_ptr<AttemptsStore>& store,
 // step or its generation ends, the thread is left to its time-out.
 class Attempt : public std::enable_shared_from_this<Attempt> {
  public:
-    Attempt(std::shared_ptr<::gloo::rendezvous::Context> mesh, std::shared_ptr<AttemptsStore> store,
+    Attempt(std::shared_ptr<::gloo::rendezvous::Context> mesh, std::shared_ptr<AttemptStore> store,
             std::shared_ptr<::gloo::transport::Device> device)
         : mesh_(std::move(mesh)), store_(std::move(store)), device_(std::move(device)) {}
 
@@ -149,13 +149,14 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
         }).detach();
         std::unique_lock lock(mutex_);
         ended_.wait(lock, [this] { return has_ended_; });
+        if (!failure_) return;
         store_->close();
-        if (failure_) std::rethrow_exception(failure_);
+        std::rethrow_exception(failure_);
     }
 
  private:
     std::shared_ptr<::gloo::rendezvous::Context> mesh_;
-    std::shared_ptr<AttemptsStore> store_;
+    std::shared_ptr<AttemptStore> store_;
     std::shared_ptr<::gloo::transport::Device> device_;
     std::mutex mutex_;
     std::condition_variable ended_;
@@ -290,7 +291,7 @@ Result<std::shared_ptr<::gloo::Context>> gloo_mesh(Context& context, const Group
     const auto place_in_store = DP_TRY(meet(context, {"gloo/" + group.name, members}, rank == 0, timeout));
     try {
         auto device = device_at(world.node_addr);
-        const auto store = std::make_shared<AttemptsStore>(context, place_in_store);
+        const auto store = std::make_shared<AttemptStore>(context, place_in_store);
         auto mesh = std::make_shared<Mesh>(static_cast<int>(rank), static_cast<int>(size));
         const ConnectedSockets before = connected_sockets();
         mesh->setTimeout(timeout.value_or(kConnectTimeout));

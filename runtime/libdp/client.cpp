@@ -168,8 +168,8 @@ void Client::tell_ready() {
     tell(wrap(&wire::FromRank::mutable_ready));
 }
 
-void Client::tell_can_rejoin() {
-    tell(wrap(&wire::FromRank::mutable_can_rejoin));
+void Client::tell_enable_rejoin() {
+    tell(wrap(&wire::FromRank::mutable_enable_rejoin));
 }
 
 Result<wire::NextWorld> Client::rejoin(std::chrono::milliseconds timeout) {
@@ -189,8 +189,9 @@ Result<wire::NextWorld> Client::rejoin(std::chrono::milliseconds timeout) {
         return is_told() || end.wait_for(until - steady_now());
     });
     if (!ends)
-        return error(DP_ERROR_TIMEOUT,
-                     "nobody in the world has died, so there is no other generation to join (dp_rejoin)");
+        return error(
+            DP_ERROR_TIMEOUT,
+            "no rank's death was reported in time, so there is no next generation to join (dp_rejoin)");
     if (is_told()) {
         const std::lock_guard guard(next_mutex_);
         return *std::exchange(next_, std::nullopt);
@@ -226,8 +227,8 @@ Result<wire::NextWorld> Client::rejoin(std::chrono::milliseconds timeout) {
     }
     if (!next_)
         return error(DP_ERROR_TIMEOUT,
-                     "the last generation's other ranks have not ended yet, so the next one has not begun; "
-                     "dp_rejoin may be called again");
+                     "ranks of the last generation have not ended yet, so the next has not begun; call "
+                     "dp_rejoin again");
     return *std::exchange(next_, std::nullopt);
 }
 

@@ -38,7 +38,7 @@ class Client {
     void tell_ready();
 
     // Says that this process can rejoin.
-    void tell_can_rejoin();
+    void tell_enable_rejoin();
 
     // Leaves the generation once it ends, and waits for the next one. Not beside other calls.
     Result<wire::NextWorld> rejoin(std::chrono::milliseconds timeout);

@@ -260,8 +260,8 @@ void dp_at_step(dp_context* context, uint64_t step) {
     if (context) context->client->tell_progress(step);
 }
 
-void dp_can_rejoin(dp_context* context) {
-    if (context) context->client->tell_can_rejoin();
+void dp_enable_rejoin(dp_context* context) {
+    if (context) context->client->tell_enable_rejoin();
 }
 
 dp_status dp_rejoin(dp_context* context, dp_changes* changes, int64_t timeout_ms) {

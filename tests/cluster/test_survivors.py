@@ -63,7 +63,7 @@ def test_survivors_keep_their_processes_twice(cluster, victims):
     cluster.assert_idle(deadline=5)
 
 
-def test_who_does_not_rejoin_in_time_starts_anew(cluster):
+def test_a_process_that_rejoins_late_is_restarted(cluster):
     step = start(cluster, "--dp-grace=2", late=["2"])
     before = ranks_of(cluster)
     kill(before[1])
@@ -72,7 +72,7 @@ def test_who_does_not_rejoin_in_time_starts_anew(cluster):
     assert {rank for rank in after if after[rank] != before[rank]} == {1, 2}
     assert seen[0][2] == ["1", "2"]
     lines = end(cluster, step)
-    assert "slurm-dp: rank 2 on node02 did not rejoin (dp_rejoin) within 2 s (--dp-grace), so it starts anew" in lines, lines
+    assert "slurm-dp: rank 2 on node02 did not rejoin (dp_rejoin) within 2 s (--dp-grace), so it is restarted" in lines, lines
 
 
 def test_without_grace_all_start_anew(cluster):
@@ -173,7 +173,7 @@ def test_a_training_ends_with_the_bits_of_an_undisturbed_one(cluster, undisturbe
     out, end_, err = training.end()
     assert end_["parameters_hash"] == undisturbed(*program) and end_["parameters_equal_on_all_ranks"], (end_, err)
     assert (end_["recoveries"], end_["steps_repeated"]) == (3, 0), (out, err)
-    assert len(re.findall(r"goes on after step \d+ with what rank \d had in memory, .* 0 steps repeated", out)) == 3, out
+    assert len(re.findall(r"continuing after step \d+ from rank \d's memory; recovery took [\d.]+ s; 0 steps repeated", out)) == 3, out
     cluster.assert_nothing_left(deadline=3)
     cluster.assert_idle(deadline=5)
 
@@ -193,7 +193,7 @@ def test_a_death_while_checkpoints_are_written(cluster, undisturbed):
     assert "unfinished" not in cluster.run(["ls", "-a", SAVED]).stdout
 
 
-def test_an_optimizer_in_parts_goes_back_to_the_checkpoint(cluster, undisturbed):
+def test_a_sharded_optimizer_goes_back_to_the_checkpoint(cluster, undisturbed):
     cluster.run(f"rm -rf {SAVED}; mkdir {SAVED}", check=True)
     program = steps(1500, "--shard-optimizer")
     training = Training(cluster, [*TWO_NODES, *program, f"--checkpoint-dir={SAVED}", "--save-interval=300"])
@@ -201,7 +201,7 @@ def test_an_optimizer_in_parts_goes_back_to_the_checkpoint(cluster, undisturbed)
     training.kill_one()
     out, end_, err = training.end()
     assert end_["parameters_hash"] == undisturbed(*program), err
-    assert re.search(r"no rank had the whole state in memory: goes on after step \d+", out), out
+    assert re.search(r"no rank had the whole state in memory: continuing after step \d+", out), out
 
 
 def test_a_training_goes_on_with_a_spare_and_then_with_fewer_ranks(another_cluster, undisturbed):
@@ -211,7 +211,7 @@ def test_a_training_goes_on_with_a_spare_and_then_with_fewer_ranks(another_clust
                                *program])
     training.trains()
     site.kill("node02")
-    until(lambda: training.step.stdout.readline().startswith("goes on after step"), 30, "it goes on")
+    until(lambda: training.step.stdout.readline().startswith("continuing after step"), 30, "it goes on")
     site.kill("node03")
     out, err = training.step.communicate(timeout=200)
     end_ = json.loads(out.splitlines()[-1])

@@ -55,10 +55,15 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                 for (uint32_t local : {0, 1}) gone.insert(node * 2 + local);
                 break;
             case 8:
-            case 9:
                 if (node == 0) break;  // there the two are one process
                 step.cut(node);
                 step.lose_broker(node);
+                break;
+            case 9:
+                if (bytes.byte() % 2 == 0)
+                    step.enable_rejoin(rank);
+                else
+                    step.rejoin(rank, step.nodes[node]->generation());
                 break;
             case 10:
                 step.pass(Time(bytes.byte() * 4));
@@ -98,7 +103,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (!calls.empty()) step.pass(Time(15000), Time(500));  // the longest of all deadlines is the step's own
     for (const auto& [rank, id] : calls) {
         const auto& view = step.ranks[rank];
-        fuzz::must(view.replies.contains(id) || !view.aborted.empty() || gone.contains(rank),
+        fuzz::must(view.replies.contains(id) || !view.aborted.empty() || !view.peer_lost.empty() ||
+                       gone.contains(rank),
                    "every call is answered");
     }
     return 0;

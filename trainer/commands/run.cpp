@@ -388,7 +388,7 @@ class Generations {
         communicator_ = DP_TRY(world_.connect(prepared_->device(), here_.gpu.is_part()));
         if (world_.note()) report_.line(*world_.note());
         // Over NCCL nothing is kept (train()), so all may as well start anew.
-        if (communicator_->name() != "nccl") world_.can_rejoin();
+        if (communicator_->name() != "nccl") world_.enable_rejoin();
 
         watching_.on_phase(Phase::compute);
         Run ready{*prepared_, decision_, world_, *communicator_, report_, watching_, survival_, first_};

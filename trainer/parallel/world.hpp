@@ -47,13 +47,12 @@ class World {
     void resign_as_reporter();  // if this rank is it, and ranks are missing in leave_together()
     // Whether ranks begin again (--dp-on-failure=restart).
     bool can_restart() const;
-    // From now on this process goes on when others die, by rejoin().
-    void can_rejoin() {
-        if (context_) context_->can_rejoin();
+    // Declares that this process will rejoin when others die.
+    void enable_rejoin() {
+        if (context_) context_->enable_rejoin();
     }
-    // After a failure: waits until it is known that a peer has died,
-    // and for the next generation of the world, in which this process is another rank, perhaps. False: nobody has died,
-    // or the step ends.
+    // After a failure: waits until a peer's death is known, then for the next generation, in which this process may have
+    // another rank. False: no rank died, or the step is ending.
     bool rejoin();
     // How many ranks the world had when its first process began; the same on all after a barrier. Of a world that has
     // lost nodes this is more than size().

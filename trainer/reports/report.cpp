@@ -83,13 +83,14 @@ void Report::on_resume(const ResumeReport& report, const Schedule& schedule) {
 }
 
 std::string recovery_line(const RecoveryReport& report) {
-    const std::string steps =
-        fmt::format("{} step{} repeated", report.repeated, report.repeated == 1 ? "" : "s");
+    const std::string repeated = report.repeated ? fmt::format("; {} step{} repeated", *report.repeated,
+                                                               *report.repeated == 1 ? "" : "s")
+                                                 : "";
     if (!report.from)
-        return fmt::format("no rank had the whole state in memory: goes on after step {}; {}", report.step,
-                           steps);
-    return fmt::format("goes on after step {} with what rank {} had in memory, {:.2f} s after the death; {}",
-                       report.step, *report.from, report.seconds, steps);
+        return fmt::format("no rank had the whole state in memory: continuing after step {}{}", report.step,
+                           repeated);
+    return fmt::format("continuing after step {} from rank {}'s memory; recovery took {:.2f} s{}",
+                       report.step, *report.from, report.seconds, repeated);
 }
 
 void Report::on_recovery(const RecoveryReport& report) {

@@ -56,9 +56,9 @@ struct Pace {
 };
 
 // Pure, times as in tqdm: "epoch 1/5  step 247/3247  [##                  ]   8 %  [00:04<00:59, 50.76it/s]".
-std::string recovery_line(const RecoveryReport& report);
 std::string progress_line(const Pace& pace, const Schedule& schedule);
 // Pure: the lines of an epoch and of a resumed training.
+std::string recovery_line(const RecoveryReport& report);
 std::string epoch_line(const EpochReport& report, std::int64_t epochs);
 std::string resume_line(const ResumeReport& report, std::int64_t steps);
 

@@ -39,7 +39,7 @@ class Checkpointing {
     // so does Fault::stopped. Every rank calls.
     Result<void> after_step(std::int64_t step, const std::function<Progress()>& progress);
 
-    // After a step that this training has taken over: its checkpoint may be missing. Every rank calls.
+    // After a step restored from a peer's memory: its checkpoint may be missing. Every rank calls.
     Result<void> catch_up(const Progress& progress);
 
     std::int64_t written() const { return written_; }

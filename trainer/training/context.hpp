@@ -20,7 +20,7 @@ struct TrainingContext {
     Device& device;
     Communicator& communicator;
     Observer& observer;
-    bool keeps_state = false;  // at the end of each step, for peers that die (survival.hpp)
+    bool keeps_state = false;  // at the end of each step, for recovery (survival.hpp)
 };
 
 }  // namespace dp::trainer

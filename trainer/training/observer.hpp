@@ -46,10 +46,10 @@ struct ResumeReport {
 
 // How a training recovered from deaths.
 struct RecoveryReport {
-    std::int64_t step = 0;             // is made
-    std::optional<std::int64_t> from;  // the rank whose memory had it; nullopt: none had all of it
-    std::int64_t repeated = 0;         // steps, as far as a survivor knows
-    double seconds = 0;                // since the first survivor heard of the death
+    std::int64_t step = 0;                 // is made
+    std::optional<std::int64_t> from;      // the rank whose memory had it; nullopt: none had all of it
+    std::optional<std::int64_t> repeated;  // steps; nullopt: no process has survived that would know
+    double seconds = 0;                    // since the first survivor heard of the death
 };
 
 struct CheckpointReport {

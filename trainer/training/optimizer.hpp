@@ -48,7 +48,7 @@ class Optimizer {
     // Updates them. `gradients` is as long as all values together.
     void step(const ParameterSet& parameters, const Tensor& gradients, double rate);
 
-    // The same for a part that another rank of this node has not updated, in the last step.
+    // The same for the part of a rank of this node that died before it updated it in the last step.
     void update(const Shard& part, const ParameterSet& parameters, const Tensor& gradients, double rate);
 
     // The state for checkpoints: tensors laid out like the values, by name, and the number of steps, from

@@ -48,11 +48,10 @@ Result<std::int64_t> accumulate_in(std::int64_t size, std::int64_t first, std::i
     std::vector<std::int64_t> would_do;
     for (std::int64_t one = 1; one <= first; ++one)
         if (batches % one == 0) would_do.push_back(one);
-    return fail(
-        Fault::usage,
-        "the world began with {} ranks and has {} now, which cannot share its {} batches a step evenly; "
-        "worlds of {} ranks can",
-        first, size, batches, fmt::join(would_do, ", "));
+    return fail(Fault::usage,
+                "the world began with {} ranks and now has {}, which cannot split {} micro-batches per step "
+                "evenly; these world sizes can: {}",
+                first, size, batches, fmt::join(would_do, ", "));
 }
 
 std::optional<std::string> steps_left_out(const Settings& settings, const Schedule& schedule) {

@@ -22,8 +22,8 @@ struct Schedule {
 // learning rate would end above its maximum.
 Result<Schedule> make_schedule(const Settings& settings, std::int64_t samples, std::int64_t world);
 
-// The batches of a rank in a step, so that a world of `size` ranks has the global batch of its `first` ones, where it has
-// lost some. Fails with the sizes that would do.
+// Micro-batches per rank and step that keep the global batch when a world of `first` ranks has shrunk to `size`. If they do
+// not divide, the failure names the sizes that do.
 Result<std::int64_t> accumulate_in(std::int64_t size, std::int64_t first, std::int64_t accumulate);
 
 // The message before a training that --epochs ends before --steps; nullopt if it does not.

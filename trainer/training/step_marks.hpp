@@ -34,8 +34,8 @@ class StepMarks {
     void begin() { mark(kChanges); }
     void end(std::int64_t step) { mark(step + 1); }
 
-    // The step of the parts that are furthest; nullopt if one is torn, or they are not as a step leaves them: no part is
-    // more than one step behind. Once nobody changes them any more.
+    // The newest step that any part has reached; nullopt if a part is torn, or is more than one step behind. Call it once
+    // no rank changes them.
     std::optional<std::int64_t> newest() const {
         const std::vector<std::int64_t> all = read();
         const auto [least, most] = std::ranges::minmax(all);

@@ -143,11 +143,12 @@ RecoveryReport Survival::done(std::int64_t step, const std::optional<Source>& so
     copy_ = {};
     copied_.reset();
     began_.reset();
-    RecoveryReport report{step, source ? std::optional(source->rank) : std::nullopt,
-                          std::max<std::int64_t>(reached_ - step, 0), seconds_ + elapsed_since(asked_)};
+    RecoveryReport report{step, source ? std::optional(source->rank) : std::nullopt, std::nullopt,
+                          seconds_ + elapsed_since(asked_)};
+    if (reached_ > 0 || source) report.repeated = std::max<std::int64_t>(reached_ - step, 0);
     totals_.recoveries = std::max(totals_.recoveries + 1, generation_);
     totals_.seconds += report.seconds;
-    totals_.repeated += report.repeated;
+    totals_.repeated += report.repeated.value_or(0);
     reached_ = step;
     seconds_ = 0;
     return report;

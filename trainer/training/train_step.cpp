@@ -60,7 +60,7 @@ Result<void> TrainStep::step(const Tensor& indices, std::int64_t number, const G
         unskipped_.loss += step.loss;
         unskipped_.correct += step.correct;
     }
-    // From here on only this rank's death keeps it from coming to the end of the step.
+    // From here to end(), only this rank's death can stop the update.
     hold(number);
     marks_.begin();
     optimizer_.step(run_.model.parameters(), gradients_, rate(number));
@@ -83,7 +83,7 @@ Result<bool> TrainStep::are_usable(std::int64_t number, const GlobalMetrics& ran
         return false;
     }
     bad_in_a_row_ = 0;
-    marks_.begin();  // what is clipped is no more what all have summed
+    marks_.begin();  // clipped gradients are no longer the all-reduced ones
     clip(optimizer_.part());
     return true;
 }

@@ -38,7 +38,7 @@ class TrainStep {
     // After that step.
     Progress progress(std::int64_t step);
 
-    // For checkpoints, and for peers that die.
+    // For checkpoints and recovery.
     const Optimizer& optimizer() const { return optimizer_; }
     // Parameters and optimizer are about to be restored; until resume(), they are not whole. Restores the counters.
     void begin_restore() { marks_.begin(); }

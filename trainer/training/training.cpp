@@ -315,8 +315,8 @@ Result<Outcome> train(const ModelInfo& info, Model& model, const Dataset& data, 
     std::optional<Survival::Source> source;
     if (survival != nullptr && survival->is_restart()) source = DP_TRY(survival->ask(device, communicator));
     place_model(model, settings, device);
-    // NCCL may report a peer's death after steps with what it left in the gradients; a part of the optimizer is
-    // nowhere else.
+    // NCCL may report a death only after steps that used corrupt gradients; a sharded optimizer's part exists on one
+    // rank only.
     const bool keeps = survival != nullptr && communicator.size() > 1 && communicator.name() != "nccl" &&
                        !settings.shard_optimizer;
     auto live = std::make_unique<LiveRun>(

@@ -33,8 +33,8 @@ struct Outcome {
     bool equal_on_all_ranks;  // every rank's hash is the same
 };
 
-// Trains `model`, which is not placed yet, or which a training has had that is in `survival`. Every rank calls it with
-// the same settings and data. `survival`: null where nobody goes on after a death.
+// Trains `model`, which is not placed yet or was used by the training that `survival` holds. Every rank calls it with the
+// same settings and data. `survival`: null if no process survives a death.
 Result<Outcome> train(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
                       Device& device, Communicator& communicator, Observer& observer,
                       Survival* survival = nullptr);

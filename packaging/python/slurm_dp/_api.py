@@ -51,8 +51,8 @@ class Event(_Record):
     """What happened to the step.
 
     kind: "deaths" (ranks have died and the others continue), "ending" (the step is being ended, and this process is about to get SIGTERM),
-    "lost" (this node's daemon is gone) or "peer lost" (after can_rejoin(): the next generation awaits this process in rejoin()). reason: one
-    line. ranks: the dead ones, ascending.
+    "lost" (this node's daemon is gone) or "peer lost" (after enable_rejoin(): call rejoin() to enter the next generation). reason: one line.
+    ranks: the dead ones, ascending.
     """
     __slots__ = ("kind", "reason", "ranks")
 
@@ -65,8 +65,8 @@ class Event(_Record):
 class Changes(_Record):
     """What changed from one generation to the next.
 
-    previous_rank, previous_size: of this process and the world before. reason: who died, in one line. replaced: ranks of the new world whose
-    process is new, ascending; all others have state.
+    previous_rank, previous_size: of this process and the world before. reason: who died, in one line. replaced: ranks of the new world
+    with a new process, ascending; the others kept their state.
     """
     __slots__ = ("previous_rank", "previous_size", "reason", "replaced")
 
@@ -184,15 +184,15 @@ class World:
         or close the world. An exception that it raises becomes the __cause__ of the Error that the next call raises."""
         raise NotImplementedError
 
-    def can_rejoin(self) -> None:
-        """Says that this process goes on, by rejoin(), when others die (--dp-on-failure=restart). Without it, it is ended and started again
-        with them."""
+    def enable_rejoin(self) -> None:
+        """Declares that this process will call rejoin() when others die (--dp-on-failure=restart). Otherwise it is ended and restarted with
+        them."""
         raise NotImplementedError
 
     def rejoin(self, timeout: float | None = None) -> Changes:
-        """After an Error whose status is "peer lost": leaves the generation that ends and waits for the next one, in which rank, size and
-        the other attributes may differ (os.environ stays as it was). Call it once no other thread uses the world and the last generation's
-        communicators are aborted; after --dp-grace seconds the process is ended like those that do not rejoin."""
+        """After an Error whose status is "peer lost": leaves the ending generation and waits for the next, in which rank, size and other
+        attributes may differ (os.environ is not updated). Call it once no other thread uses the world and the old communicators are aborted.
+        A process that does not call within --dp-grace seconds is ended and restarted."""
         raise NotImplementedError
 
     def step(self, number: int) -> None:

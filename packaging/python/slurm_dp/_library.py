@@ -87,7 +87,7 @@ _PROTOTYPES = {
 # Called at every step: they never wait, so they keep the interpreter's lock.
 _QUICK_PROTOTYPES = {
     "dp_at_step": (None, [_context, ctypes.c_uint64]),
-    "dp_can_rejoin": (None, [_context]),
+    "dp_enable_rejoin": (None, [_context]),
     "dp_phase": (_status, [_context, ctypes.c_int]),
 }
 

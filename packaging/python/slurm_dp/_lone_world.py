@@ -98,7 +98,7 @@ class LoneWorld(World):
         self._check()
         return Watch(lambda: None)
 
-    def can_rejoin(self):
+    def enable_rejoin(self):
         self._check()
 
     def rejoin(self, timeout=None):

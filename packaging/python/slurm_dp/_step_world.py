@@ -175,9 +175,9 @@ class StepWorld(World):
             self._library.dp_forget_event(self._context, number)
             del self._watches[number]
 
-    def can_rejoin(self):
+    def enable_rejoin(self):
         self._check()
-        self._library.dp_can_rejoin(self._context)
+        self._library.dp_enable_rejoin(self._context)
 
     def rejoin(self, timeout=None):
         raw = _library.Changes()

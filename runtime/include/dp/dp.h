@@ -44,7 +44,7 @@ typedef enum dp_status {
     DP_ERROR_NOT_FOUND = 6, /* no such key */
     DP_ERROR_TOO_LARGE = 7, /* a value exceeds a limit below, or the given buffer */
     DP_ERROR_BACKEND = 8,   /* NCCL or Gloo failed; the error quotes it */
-    /* After dp_can_rejoin: another rank has died, and the next generation awaits this process in dp_rejoin. */
+    /* After dp_enable_rejoin: another rank has died; call dp_rejoin to enter the next generation. */
     DP_ERROR_PEER_LOST = 9,
 } dp_status;
 
@@ -54,7 +54,7 @@ typedef enum dp_status {
 
 typedef struct dp_context dp_context;
 
-/* This rank's place in the world. Strings live until dp_close, also those of earlier generations. */
+/* This rank's place in the world. Its strings stay valid until dp_close, even after dp_rejoin. */
 typedef struct dp_world {
     uint32_t rank;           /* 0 .. size-1 */
     uint32_t size;           /* ranks in the world */
@@ -90,7 +90,7 @@ void dp_close(dp_context* context);
  * whose other threads may be about to call. They get DP_ERROR_LOST. dp_close must follow; NULL is allowed. */
 void dp_end(dp_context* context);
 
-/* This rank's place in the world; the pointer is valid until dp_close, and dp_rejoin changes what is there. */
+/* This rank's place in the world; valid until dp_close; dp_rejoin updates the struct in place. */
 const dp_world* dp_get_world(const dp_context* context);
 
 /* One line about the calling thread's last error, or "". Valid until the thread's next call. */
@@ -107,8 +107,8 @@ typedef enum dp_event_kind {
                             and this process is about to get SIGTERM */
     DP_EVENT_LOST = 2,   /* the daemon of this node is gone: every call fails with DP_ERROR_LOST, and nobody
                             watches this rank any more */
-    /* After dp_can_rejoin: this generation ends, and the next one awaits this process in dp_rejoin. Until then
-     * every pending and later call fails with DP_ERROR_PEER_LOST. */
+    /* After dp_enable_rejoin: this generation ends; call dp_rejoin to enter the next one. Until then every pending
+     * and later call fails with DP_ERROR_PEER_LOST. */
     DP_EVENT_PEER_LOST = 3,
 } dp_event_kind;
 
@@ -140,10 +140,10 @@ void dp_at_step(dp_context* context, uint64_t step);
 
 /* ---- restarts: a process that goes on when a peer has died (--dp-on-failure=restart) ---- */
 
-/* Says that this process will go on, by dp_rejoin, when other ranks die; without it, it is ended and started
- * again with them. Takes some microseconds, never fails, holds until dp_close, and does nothing without
- * --dp-on-failure=restart. If the daemon on rank 0's node is lost, all processes are started again. */
-void dp_can_rejoin(dp_context* context);
+/* Declares that this process will call dp_rejoin when other ranks die. A process that does not declare this is
+ * ended and restarted with them. Takes some microseconds, never fails, holds until dp_close, and does nothing
+ * without --dp-on-failure=restart. If the daemon on rank 0's node is lost, all processes are restarted. */
+void dp_enable_rejoin(dp_context* context);
 
 /* What changed from one generation to the next. Valid until the next dp_rejoin or dp_close. */
 typedef struct dp_changes {
@@ -151,20 +151,20 @@ typedef struct dp_changes {
     uint32_t previous_size; /* of the world */
     const char* reason;     /* one line: "rank 5 on gpu02 was killed by signal 9 (SIGKILL) at step 1200" */
     const uint32_t*
-        replaced; /* ranks of the new world, ascending, whose process is new: all others have state */
+        replaced; /* ranks of the new world with a new process, ascending; the others kept their state */
     size_t replaced_count;
 } dp_changes;
 
 /* Leaves the generation that ends, and waits until the next one begins. This process may have another rank, world
- * size and MASTER_PORT there: dp_get_world and dp_get_place tell (the environment stays as it was). Collectives
- * are counted anew, and the store is empty.
+ * size and MASTER_PORT there: see dp_get_world and dp_get_place (the environment is not updated). Collective
+ * sequence numbers start over, and the store is empty.
  *
  * Call it once nothing of the last generation runs in this process: no thread is in a call of libdp, and the
- * communicators of NCCL and Gloo are aborted or closed. It may be called before libdp has heard of the death, and
- * then waits for that, too. A process that does not call within --dp-grace seconds is ended and started again.
+ * communicators of NCCL and Gloo are aborted or closed. It may be called before libdp has heard of the death; it
+ * then waits for the news first. A process that does not call within --dp-grace seconds is ended and restarted.
  *
- * *changes, which may be NULL, is set on success. DP_ERROR_ABORTED: the step ends. DP_ERROR_TIMEOUT: nobody has
- * died, or ranks of the last generation have not ended yet; may be called again. */
+ * *changes, which may be NULL, is set on success. DP_ERROR_ABORTED: the step is being ended. DP_ERROR_TIMEOUT: no
+ * rank's death was reported, or ranks of the last generation have not ended yet; call it again to keep waiting. */
 dp_status dp_rejoin(dp_context* context, dp_changes* changes, int64_t timeout_ms);
 
 /* ---- phases: what this rank does with its time, for `dpctl top` ---- */

@@ -130,8 +130,8 @@ class Context {
         std::vector<std::uint32_t> replaced;
     };
 
-    // This process goes on when peers die (dp_can_rejoin).
-    void can_rejoin() { dp_can_rejoin(get()); }
+    // Declares that this process will rejoin when peers die (dp_enable_rejoin).
+    void enable_rejoin() { dp_enable_rejoin(get()); }
 
     // Waits for the next generation, and is in it from then on (dp_rejoin).
     Result<Changes> rejoin(Timeout timeout = {}) {

@@ -36,7 +36,7 @@ dp_status dp_nccl_communicator(dp_context* context, const dp_group* group, ncclC
 
 /* Takes the communicator back from libdp, which no longer touches it once this returns. Thread-safe. Call it
  * before dp_close and before destroying the communicator. Returns 1: destroy it as usual (ncclCommFinalize
- * and ncclCommDestroy). Returns 0: the step is being ended, and libdp has aborted what ran on it. Only
+ * and ncclCommDestroy). Returns 0: the step or its generation is being ended, and libdp has aborted what ran on it. Only
  * ncclCommAbort may follow, and the buffers of its last collectives hold garbage; do not save them. */
 int dp_nccl_release(ncclComm_t comm);
 

@@ -6,7 +6,7 @@ import signal
 import slurm_dp as dp
 
 with dp.open() as world:
-    world.can_rejoin()
+    world.enable_rejoin()
     told = []
     world.on_event(lambda event: told.append(event.kind))
     world.barrier()

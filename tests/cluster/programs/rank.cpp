@@ -180,7 +180,7 @@ std::optional<int> live(dp::Context& context, const std::string& file, const std
 }
 
 int survive(dp::Context& context, const std::string& file, const char* late) {
-    context.can_rejoin();
+    context.enable_rejoin();
     for (std::string replaced;;) {
         if (const auto code = live(context, file, replaced)) return *code;
         if (late && context.world().rank == static_cast<unsigned>(std::atoi(late))) sleep(600);

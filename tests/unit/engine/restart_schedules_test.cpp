@@ -109,7 +109,7 @@ class Schedule {
         }
         if (survives || below(2) == 0) {
             if (!survives) step_.hello(rank);
-            if (!survives && (task.rejoins = below(3) != 0)) step_.can_rejoin(rank);
+            if (!survives && (task.rejoins = below(3) != 0)) step_.enable_rejoin(rank);
             wire::FromRank progress;  // as a training would, or three in a row end the step
             progress.mutable_progress()->set_step(generation + 1);
             step_.from_rank(rank, progress);

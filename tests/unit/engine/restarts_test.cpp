@@ -529,10 +529,10 @@ TEST(Restart, SaysWhyThereAreNoPorts) {
 // ---- survivors (dp_rejoin) ----
 
 // The ranks of a step of two nodes with two each; rank 1 is killed, and these can rejoin.
-Simulation step_with_a_death(const std::vector<uint32_t>& can_rejoin, const Settings& more = {}) {
+Simulation step_with_a_death(const std::vector<uint32_t>& enable_rejoin, const Settings& more = {}) {
     Simulation s = restarting_step(2, 2, more);
     start(s);
-    for (const uint32_t rank : can_rejoin) s.can_rejoin(rank);
+    for (const uint32_t rank : enable_rejoin) s.enable_rejoin(rank);
     s.exit(1, kKilled);
     s.pass(Time(1), Time(1));
     return s;
@@ -587,7 +587,7 @@ TEST(Rejoin, SurvivesTwice) {
     EXPECT_EQ(s.ranks[2].next_world->plan().replaced(), "1");
 }
 
-TEST(Rejoin, WhoIsLateOrDiesStartsAnew) {
+TEST(Rejoin, ALateOrDeadProcessIsRestarted) {
     Settings more;
     more.grace_seconds = 5;
     Simulation s = step_with_a_death({0, 2, 3}, more);
@@ -598,7 +598,7 @@ TEST(Rejoin, WhoIsLateOrDiesStartsAnew) {
     EXPECT_TRUE(s.spared[0].back().contains(0));
     s.pass(Time(1200));
     EXPECT_TRUE(
-        s.logged("rank 0 on gpu0 did not rejoin (dp_rejoin) within 5 s (--dp-grace), so it starts anew"));
+        s.logged("rank 0 on gpu0 did not rejoin (dp_rejoin) within 5 s (--dp-grace), so it is restarted"));
     EXPECT_EQ(s.signals[0].back().second, SIGKILL);
     EXPECT_TRUE(s.spared[0].back().empty());
     s.exit(0, kKilled);
@@ -610,7 +610,7 @@ TEST(Rejoin, WhoIsLateOrDiesStartsAnew) {
 TEST(Rejoin, ADeadRankIsNoSurvivor) {
     Simulation s = restarting_step(2, 2);
     start(s);
-    for (const uint32_t rank : {0, 1, 2, 3}) s.can_rejoin(rank);
+    for (const uint32_t rank : {0, 1, 2, 3}) s.enable_rejoin(rank);
     s.exit_first(1, kKilled);
     s.pass(Time(300));
     EXPECT_EQ(s.spared[0], std::vector{std::set<uint32_t>{0}});
@@ -662,12 +662,12 @@ TEST(Rejoin, AStepThatEndsEndsSurvivorsToo) {
     EXPECT_TRUE(s.spared[0].back().empty());
 }
 
-TEST(Rejoin, WhoLosesItsNodesPlaceIsToldItsNewOne) {
+TEST(Rejoin, ASurvivorIsToldItsNewRank) {
     Settings more;
     more.min_nodes = 1;
     Simulation s(3, 1, Time(10000), false, FailureAction::restart, more);
     start(s);
-    for (const uint32_t rank : {0, 1, 2}) s.can_rejoin(rank);
+    for (const uint32_t rank : {0, 1, 2}) s.enable_rejoin(rank);
     s.cut(1);
     s.pass(Time(200));
     s.rejoin(0);

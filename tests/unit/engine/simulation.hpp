@@ -145,7 +145,7 @@ class Simulation {
         return task < of_node.size() && of_node[task] < ranks.size() ? &ranks[of_node[task]] : nullptr;
     }
 
-    void can_rejoin(uint32_t rank) { from_rank(rank, wrap(&wire::FromRank::mutable_can_rejoin)); }
+    void enable_rejoin(uint32_t rank) { from_rank(rank, wrap(&wire::FromRank::mutable_enable_rejoin)); }
     void rejoin(uint32_t rank, uint32_t generation = 0) {
         wire::FromRank message;
         message.mutable_rejoin()->set_generation(generation);

@@ -137,7 +137,7 @@ TEST(Survival, TheFirstWithTheNewestStateGivesItsBitsToAll) {
     });
 }
 
-TEST(Survival, WhereNobodyHasItAllTheStepsSinceAreCounted) {
+TEST(Survival, CountsRepeatedStepsIfNoRankHasTheWholeState) {
     ThreadWorld(2).run([&](Communicator& ranks) {
         const auto device = open_cpu(1);
         Survival survival;
@@ -260,7 +260,7 @@ TEST(SurvivingTraining, EndsWithTheBitsOfAnUndisturbedOne) {
 }
 
 // What a step has changed before it is made: the running statistics of batch normalisation.
-TEST(SurvivingTraining, TakesBackWhatAStepHasChangedThatWasNotMade) {
+TEST(SurvivingTraining, UndoesBufferChangesOfAnUnfinishedStep) {
     ModelShape shape;
     shape.image_size = 16;
     shape.features = 2;
@@ -277,7 +277,7 @@ TEST(AccumulateIn, KeepsTheGlobalBatchOrNamesTheSizesThatWouldDo) {
     EXPECT_EQ(accumulate_in(6, 8, 3), 4);
     const auto refused = accumulate_in(6, 8, 1);
     ASSERT_FALSE(refused);
-    EXPECT_THAT(refused.error().message, HasSubstr("worlds of 1, 2, 4, 8 ranks can"));
+    EXPECT_THAT(refused.error().message, HasSubstr("these world sizes can: 1, 2, 4, 8"));
 }
 
 }  // namespace
