@@ -206,7 +206,7 @@ def test_a_sharded_optimizer_goes_back_to_the_checkpoint(cluster, undisturbed):
 
 def test_a_training_goes_on_with_a_spare_and_then_with_fewer_ranks(another_cluster, undisturbed):
     site = another_cluster(nodes=3, **SITE)
-    program = steps(20000)
+    program = steps(8000)
     training = Training(site, ["srun", "-N3", "--ntasks-per-node=2", "--no-kill", "--dp-on-failure=restart", "--dp-spares=1", "--dp-min-nodes=1",
                                *program])
     training.trains()
