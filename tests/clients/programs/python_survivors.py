@@ -19,6 +19,7 @@ with dp.open() as world:
             assert error.status == "peer lost", error.status
         changes = world.rejoin()
         print(f"rank {world.rank} of {world.size} goes on in generation {world.generation}: {changes} after {told}", flush=True)
+        world.barrier()  # the first one of the new process
     else:
         print(f"rank {world.rank} begins in generation {world.generation}", flush=True)
     world.barrier()
