@@ -162,7 +162,6 @@ class Training:
         return out, json.loads(out.splitlines()[-1]), err
 
 
-@pytest.mark.essential
 def test_a_training_ends_with_the_bits_of_an_undisturbed_one(cluster, undisturbed):
     program = steps(4000)
     training = Training(cluster, [*TWO_NODES, *program])
