@@ -270,10 +270,19 @@ class Schedule {
     }
 };
 
-TEST(RestartSchedules, NoRankLivesTwiceAndEveryStepEnds) {
+// In parts, so that each keeps far within a test's time also where the sanitizers slow it twentyfold.
+constexpr uint64_t kParts = 6;
+class RestartSchedules : public testing::TestWithParam<uint64_t> {};
+INSTANTIATE_TEST_SUITE_P(Part, RestartSchedules, testing::Range<uint64_t>(0, kParts));
+
+TEST_P(RestartSchedules, NoRankLivesTwiceAndEveryStepEnds) {
     // DP_SCHEDULES=1000000-2000000 runs others.
     const char* wanted = std::getenv("DP_SCHEDULES");
-    const auto [first, last] = parse_range<uint64_t>(wanted ? wanted : "1-3000").value_or(std::pair(1, 0));
+    const auto [begin, end] = parse_range<uint64_t>(wanted ? wanted : "1-3000").value_or(std::pair(1, 0));
+    ASSERT_GE(end - begin + 1, kParts) << "DP_SCHEDULES is a range of at least " << kParts;
+    const uint64_t all = end - begin + 1;
+    const uint64_t first = begin + all * GetParam() / kParts;
+    const uint64_t last = begin + all * (GetParam() + 1) / kParts - 1;
     const uint64_t schedules = last - first + 1;
     uint64_t restarted = 0;
     uint64_t moved = 0;
