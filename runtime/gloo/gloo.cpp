@@ -26,6 +26,7 @@
 #include "base/failure.hpp"
 #include "base/text.hpp"
 #include "common/congestion.hpp"
+#include "gloo/interruptible.hpp"
 #include "libdp/internal.h"
 
 namespace dp {
@@ -213,16 +214,18 @@ void for_each_open(const ConnectedSockets& sockets, Act act) {
         if (inode_of(fd) == inode) act(fd);
 }
 
-// A mesh whose waits end with an error when the step is being ended: Gloo itself would wait until its timeout
-// for a rank that is stopped or cut off. Shutting down its connections wakes it: those that the process got
-// while it connected (and any that another thread opened meanwhile, in a step that ends anyway).
+// A mesh whose waits end with an error when the step or its generation ends: Gloo itself would wait until its
+// timeout for a rank that is stopped or cut off. Shutting down its connections wakes what reads and writes them
+// itself (Gloo's synchronous mode): those that the process got while it connected (and any that another thread
+// opened meanwhile).
 class Mesh : public ::gloo::rendezvous::Context {
  public:
     using ::gloo::rendezvous::Context::Context;
     ~Mesh() override { watch_.reset(); }  // before the connections are closed and their numbers used again
 
     // Call it once the mesh is connected.
-    void look_for_sockets(const ConnectedSockets& before) {
+    void take(const ConnectedSockets& before) {
+        transportContext_ = transport_ = std::make_shared<InterruptibleContext>(std::move(transportContext_));
         sockets_ = connected_sockets();
         std::erase_if(sockets_, [&](const auto& socket) {
             const auto old = before.find(socket.first);
@@ -235,7 +238,7 @@ class Mesh : public ::gloo::rendezvous::Context {
     // (all-reduce does not). And the sockets', for pairs in synchronous mode.
     void set_patience(std::chrono::milliseconds patience) {
         setTimeout(patience);
-        transportContext_->setTimeout(patience);
+        transport_->set_patience(patience);
         const timeval most{patience.count() / 1000, patience.count() % 1000 * 1000};
         for_each_open(sockets_, [&](int fd) {
             setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
@@ -245,13 +248,15 @@ class Mesh : public ::gloo::rendezvous::Context {
 
     void end_with_the_step(dp::Context& context) {
         auto watch = context.on_event([this](const Event& event) {
-            if (event.kind != DP_EVENT_DEATHS)
-                for_each_open(sockets_, [](int fd) { shutdown(fd, SHUT_RDWR); });
+            if (event.kind == DP_EVENT_DEATHS) return;
+            transport_->interrupt();
+            for_each_open(sockets_, [](int fd) { shutdown(fd, SHUT_RDWR); });
         });
         if (watch) watch_ = std::make_unique<EventWatch>(std::move(*watch));
     }
 
  private:
+    std::shared_ptr<InterruptibleContext> transport_;
     ConnectedSockets sockets_;
     std::unique_ptr<EventWatch> watch_;
 };
@@ -296,7 +301,7 @@ Result<std::shared_ptr<::gloo::Context>> gloo_mesh(Context& context, const Group
         const ConnectedSockets before = connected_sockets();
         mesh->setTimeout(timeout.value_or(kConnectTimeout));
         std::make_shared<Attempt>(mesh, store, device)->run(context);
-        mesh->look_for_sockets(before);
+        mesh->take(before);
         mesh->set_patience(timeout.value_or(kCollectiveTimeout));
         mesh->end_with_the_step(context);
         dp_internal_ready(context.get());

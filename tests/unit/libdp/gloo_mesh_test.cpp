@@ -5,9 +5,11 @@
 #include <gloo/allreduce.h>
 #include <gloo/math.h>
 #include <gloo/transport/context.h>
+#include <gloo/transport/unbound_buffer.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -47,6 +49,46 @@ int sum_of_ranks(Context& context, const std::shared_ptr<::gloo::Context>& mesh)
         static_cast<void (*)(void*, const void*, const void*, size_t)>(&::gloo::sum<int>));
     ::gloo::allreduce(options);
     return value[0];
+}
+
+// Two ranks. The second gives up in the middle of a message, because the rest of its buffer cannot be read nor
+// written, and dies, its connections kept open by a child, so that the first neither gets nor sends the rest.
+int waits_for_the_rest(bool sends) {
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
+    auto context = Context::open();
+    if (!context) return 10;
+    auto mesh = gloo_full_mesh(*context, "test");
+    if (!mesh) return 11;
+    const bool is_first = context->world().rank == 0;
+    constexpr std::size_t kBytes = std::size_t{64} << 20;  // more than the kernel takes in
+    void* message = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (message == MAP_FAILED) return 12;
+    if (!is_first) {
+        if (fork() == 0) {
+            sleep(20);
+            _exit(0);
+        }
+        mprotect(static_cast<char*>(message) + kBytes / 2, kBytes / 2, PROT_NONE);
+    }
+    const auto buffer = (*mesh)->createUnboundBuffer(message, kBytes);
+    const int other = is_first ? 1 : 0;
+    const std::chrono::milliseconds patience(is_first ? 60000 : 500);
+    try {
+        if (is_first == sends) {
+            buffer->send(other, 1);
+            buffer->waitSend(patience);
+        } else {
+            buffer->recv(other, 1);
+            buffer->waitRecv(patience);
+        }
+        std::puts("it came to an end with a dead rank");
+    } catch (const std::exception&) {
+        if (!is_first) abort();
+        std::puts("told");
+    }
+    std::fflush(stdout);
+    return 0;
 }
 
 // Two ranks. The second dies while a child of its keeps its connections open, so that its peer's end of them
@@ -153,6 +195,14 @@ TEST(GlooMesh, EndsItsWaitsWhenTheStepEnds) {
     EXPECT_NE(("\n" + run.output).find("\ntold\n"), std::string::npos) << run.output;
 }
 
+TEST(GlooMesh, EndsTheWaitForTheRestOfAMessage) {
+    for (const char* body : {"sends", "receives"}) {
+        const Launched run = launch(2, body);
+        EXPECT_EQ(run.code, 128 + SIGABRT) << run.output;
+        EXPECT_NE(("\n" + run.output).find("\ntold\n"), std::string::npos) << run.output;
+    }
+}
+
 TEST(GlooMesh, IsOfAGroupAsOfTheWorld) {
     const Launched run = launch(4, "groups");
     EXPECT_EQ(run.code, 0) << run.output;
@@ -168,8 +218,11 @@ TEST(GlooMesh, ItsConnectionsWaitAsLongAsItsCollectives) {
 
 int main(int argc, char** argv) {
     if (const char* body = std::getenv("DP_TEST_BODY")) {
-        if (std::string_view(body) == "groups") return dp::meets_in_groups();
-        return std::string_view(body) == "patient" ? dp::is_patient() : dp::waits_for_the_dead();
+        const std::string_view name = body;
+        if (name == "groups") return dp::meets_in_groups();
+        if (name == "patient") return dp::is_patient();
+        if (name == "sends" || name == "receives") return dp::waits_for_the_rest(name == "sends");
+        return dp::waits_for_the_dead();
     }
     testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();

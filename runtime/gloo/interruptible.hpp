@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Gloo's transport with waits that can be ended at any moment. When a connection closes, Gloo itself (2022 to
+// 2025, Pair::signalException in tcp/pair.cc) wakes those who wait for a message that has not begun, but not
+// those of whose message a part has been sent or received: they would wait until their timeout.
+#pragma once
+
+#include <gloo/common/error.h>
+#include <gloo/transport/context.h>
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace dp {
+
+// The buffers that belong to one context. All methods may be called from any thread.
+class InterruptibleWaits {
+ public:
+    using Buffer = ::gloo::transport::UnboundBuffer;
+
+    void add(Buffer* buffer) {
+        const std::lock_guard lock(mutex_);
+        buffers_.insert(buffer);
+    }
+    void remove(Buffer* buffer) {
+        const std::lock_guard lock(mutex_);
+        buffers_.erase(buffer);
+    }
+    // Ends every wait now and from now on.
+    void interrupt() {
+        const std::lock_guard lock(mutex_);
+        is_interrupted_ = true;
+        for (Buffer* buffer : buffers_) {
+            buffer->abortWaitSend();
+            buffer->abortWaitRecv();
+        }
+    }
+    void throw_if_interrupted() {
+        const std::lock_guard lock(mutex_);
+        if (is_interrupted_) throw ::gloo::IoException("the step or its generation has ended");
+    }
+
+ private:
+    std::mutex mutex_;
+    std::set<Buffer*> buffers_;
+    bool is_interrupted_ = false;
+};
+
+class InterruptibleBuffer final : public ::gloo::transport::UnboundBuffer {
+ public:
+    using Milliseconds = std::chrono::milliseconds;
+
+    InterruptibleBuffer(std::unique_ptr<UnboundBuffer> buffer, std::shared_ptr<InterruptibleWaits> waits)
+        : UnboundBuffer(buffer->ptr, buffer->size), buffer_(std::move(buffer)), waits_(std::move(waits)) {
+        waits_->add(buffer_.get());
+    }
+    ~InterruptibleBuffer() override { waits_->remove(buffer_.get()); }
+
+    bool waitRecv(int* rank, Milliseconds timeout) override {
+        waits_->throw_if_interrupted();
+        return buffer_->waitRecv(rank, timeout) || was_aborted();
+    }
+    bool waitSend(int* rank, Milliseconds timeout) override {
+        waits_->throw_if_interrupted();
+        return buffer_->waitSend(rank, timeout) || was_aborted();
+    }
+    void abortWaitRecv() override { buffer_->abortWaitRecv(); }
+    void abortWaitSend() override { buffer_->abortWaitSend(); }
+    void send(int to, std::uint64_t slot, std::size_t offset, std::size_t bytes) override {
+        buffer_->send(to, slot, offset, bytes);
+    }
+    void recv(int from, std::uint64_t slot, std::size_t offset, std::size_t bytes) override {
+        buffer_->recv(from, slot, offset, bytes);
+    }
+    void recv(std::vector<int> from, std::uint64_t slot, std::size_t offset, std::size_t bytes) override {
+        buffer_->recv(std::move(from), slot, offset, bytes);
+    }
+
+ private:
+    std::unique_ptr<UnboundBuffer> buffer_;
+    std::shared_ptr<InterruptibleWaits> waits_;
+
+    // By its user, who expects false, or by the end of the step.
+    bool was_aborted() {
+        waits_->throw_if_interrupted();
+        return false;
+    }
+};
+
+// Stands in front of a context whose pairs are connected. Thread-safe as that one.
+class InterruptibleContext final : public ::gloo::transport::Context {
+ public:
+    explicit InterruptibleContext(std::shared_ptr<::gloo::transport::Context> context)
+        : Context(context->rank, context->size), context_(std::move(context)) {}
+
+    // From any thread.
+    void interrupt() { waits_->interrupt(); }
+
+    void set_patience(std::chrono::milliseconds patience) {
+        setTimeout(patience);
+        context_->setTimeout(patience);
+    }
+
+    std::unique_ptr<::gloo::transport::Pair>& getPair(int peer) override { return context_->getPair(peer); }
+    std::unique_ptr<::gloo::transport::Pair>& createPair(int peer) override {
+        return context_->createPair(peer);
+    }
+    std::unique_ptr<::gloo::transport::UnboundBuffer> createUnboundBuffer(void* data,
+                                                                          std::size_t bytes) override {
+        return std::make_unique<InterruptibleBuffer>(context_->createUnboundBuffer(data, bytes), waits_);
+    }
+
+ private:
+    std::shared_ptr<::gloo::transport::Context> context_;
+    std::shared_ptr<InterruptibleWaits> waits_ = std::make_shared<InterruptibleWaits>();
+};
+
+}  // namespace dp
