@@ -17,6 +17,15 @@ namespace dp::trainer {
 
 enum class Reduction { sum, max };
 
+// Calls `act` with a number of this type, if it is one of those that all_reduce() takes.
+template <typename Act>
+Result<void> with_number_of(Type type, const Act& act) {
+    if (type == Type::f32) return act(float{});
+    if (type == Type::f64) return act(double{});
+    if (type == Type::i64) return act(std::int64_t{});
+    return fail(Fault::world, "no all-reduce for tensors of this type");
+}
+
 class Communicator {
  public:
     virtual ~Communicator() = default;
@@ -33,6 +42,10 @@ class Communicator {
     // everybody's. Every rank calls, in the same order; no asynchronous sum may be in progress.
     virtual Result<void> all_gather(const Tensor& tensor) = 0;
 
+    // Gives everybody the root's numbers, of any type: they are then in result_of(tensor), until a node_barrier(). Every
+    // rank calls, in the same order; no asynchronous sum may be in progress.
+    virtual Result<void> broadcast(const Tensor& tensor, std::int64_t root) = 0;
+
     // An asynchronous sum: nobody touches the tensor before wait_all_reduces(). Every rank starts the same
     // sums in the same order, also relative to its other collectives.
     virtual Result<void> start_all_reduce(const Tensor& tensor) { return all_reduce(tensor, Reduction::sum); }
@@ -43,7 +56,7 @@ class Communicator {
     }
     // Waits for all of them (what the device does next comes after them).
     virtual Result<void> wait_all_reduces() { return {}; }
-    // Where the sum then is: there, or in a tensor that the node's ranks share, with the original undefined.
+    // Where the sum, or what was broadcast, then is: there, or in a tensor that the node's ranks share, with the original undefined.
     virtual Tensor result_of(const Tensor& tensor) { return tensor; }
 
     // If the ranks of a node keep one copy of sums and of Device::make_of_node(). Set on all ranks or none.
@@ -59,6 +72,7 @@ class SingleCommunicator final : public Communicator {
     std::int64_t size() const override { return 1; }
     Result<void> all_reduce(const Tensor&, Reduction) override { return {}; }
     Result<void> all_gather(const Tensor&) override { return {}; }
+    Result<void> broadcast(const Tensor&, std::int64_t) override { return {}; }
 };
 
 }  // namespace dp::trainer

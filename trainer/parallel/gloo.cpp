@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gloo/allgatherv.h>
 #include <gloo/allreduce.h>
+#include <gloo/broadcast.h>
 #include <gloo/math.h>
 
 #include <csignal>
@@ -17,14 +18,15 @@ namespace {
 
 class GlooCommunicator final : public Communicator {
  public:
-    explicit GlooCommunicator(std::shared_ptr<::gloo::Context> mesh) : mesh_(std::move(mesh)) {}
+    GlooCommunicator(std::shared_ptr<::gloo::Context> mesh, std::uint32_t number)
+        : mesh_(std::move(mesh)), now_(2 * number), started_(now_ + 1) {}
 
     std::string_view name() const override { return "gloo"; }
     std::int64_t rank() const override { return mesh_->rank; }
     std::int64_t size() const override { return mesh_->size; }
 
     Result<void> all_reduce(const Tensor& tensor, Reduction reduction) override {
-        return reduce(tensor, reduction, kNow);
+        return reduce(tensor, reduction, now_);
     }
 
     Result<void> all_gather(const Tensor& tensor) override {
@@ -35,29 +37,38 @@ class GlooCommunicator final : public Communicator {
                             size_of(tensor.type()));
         return with_gloo("all-gather", [&] {
             ::gloo::AllgathervOptions options(mesh_);
+            options.setTag(now_);
             options.setOutput(static_cast<char*>(tensor.data<void>()), std::move(bytes));
             ::gloo::allgatherv(options);
         });
     }
 
+    Result<void> broadcast(const Tensor& tensor, std::int64_t root) override {
+        if (size() == 1) return {};
+        return with_gloo("broadcast", [&] {
+            ::gloo::BroadcastOptions options(mesh_);
+            options.setTag(now_);
+            options.setRoot(static_cast<int>(root));
+            options.setOutput(static_cast<char*>(tensor.data<void>()), tensor.bytes());
+            ::gloo::broadcast(options);
+        });
+    }
+
     Result<void> start_all_reduce(const Tensor& tensor) override {
-        background_.start([this, tensor] { return reduce(tensor, Reduction::sum, kStarted); });
+        background_.start([this, tensor] { return reduce(tensor, Reduction::sum, started_); });
         return {};
     }
     Result<void> wait_all_reduces() override { return background_.finish(); }
 
  private:
     std::shared_ptr<::gloo::Context> mesh_;
+    // Gloo's tags, which separate the messages of concurrent collectives.
+    const std::uint32_t now_, started_;
     Background background_;  // ends before the mesh
 
-    // Gloo's tags, which separate the messages of concurrent collectives.
-    static constexpr std::uint32_t kNow = 0, kStarted = 1;
-
     Result<void> reduce(const Tensor& tensor, Reduction reduction, std::uint32_t tag) {
-        if (tensor.type() == Type::f32) return reduce<float>(tensor, reduction, tag);
-        if (tensor.type() == Type::f64) return reduce<double>(tensor, reduction, tag);
-        if (tensor.type() == Type::i64) return reduce<std::int64_t>(tensor, reduction, tag);
-        return fail(Fault::world, "Gloo: no all-reduce for tensors of this type");
+        return with_number_of(tensor.type(),
+                              [&](auto number) { return reduce<decltype(number)>(tensor, reduction, tag); });
     }
 
     // BCUBE: each rank reduces one part in log2(ranks) exchanges, then the parts are gathered, so all get the
@@ -86,9 +97,9 @@ tl::unexpected<Error> gloo_error(const char* what, const std::exception& error) 
                 what, error.what());
 }
 
-std::unique_ptr<Communicator> make_gloo(std::shared_ptr<::gloo::Context> mesh) {
+std::unique_ptr<Communicator> make_gloo(std::shared_ptr<::gloo::Context> mesh, std::uint32_t number) {
     std::signal(SIGPIPE, SIG_IGN);
-    return std::make_unique<GlooCommunicator>(std::move(mesh));
+    return std::make_unique<GlooCommunicator>(std::move(mesh), number);
 }
 
 }  // namespace dp::trainer

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The communicator between CPUs: Gloo's all-reduce and all-gather over TCP. parallel/world.cpp makes one over
+// The communicator between CPUs: Gloo's collectives over TCP. parallel/world.cpp makes one over
 // the mesh of libdp-gloo, the tests over their own.
 #pragma once
 
@@ -14,7 +14,8 @@
 namespace dp::trainer {
 
 // For tensors in host memory. From then on, writing to the socket of a dead rank is an error and no signal.
-std::unique_ptr<Communicator> make_gloo(std::shared_ptr<::gloo::Context> mesh);
+// Communicators with different numbers may use one mesh at the same time.
+std::unique_ptr<Communicator> make_gloo(std::shared_ptr<::gloo::Context> mesh, std::uint32_t number = 0);
 
 // The error for an exception of Gloo's.
 tl::unexpected<Error> gloo_error(const char* what, const std::exception& error);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// All-reduce and all-gather of GPU tensors through host memory, for ranks that share a GPU, which NCCL
+// Collectives of GPU tensors through host memory, for ranks that share a GPU, which NCCL
 // refuses. parallel/world.cpp makes it.
 #pragma once
 
@@ -40,6 +40,15 @@ class HostStaged final : public Communicator {
         DP_TRY(device_.status());
         DP_TRY(between_hosts_->all_gather(host));
         device_.upload(staging_.data(), tensor);
+        return device_.status();
+    }
+
+    Result<void> broadcast(const Tensor& tensor, std::int64_t root) override {
+        const Tensor host = staging_for(tensor);
+        if (root == rank()) device_.download(tensor, staging_.data());
+        DP_TRY(device_.status());
+        DP_TRY(between_hosts_->broadcast(host, root));
+        if (root != rank()) device_.upload(staging_.data(), tensor);
         return device_.status();
     }
 

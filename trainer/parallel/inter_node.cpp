@@ -35,53 +35,89 @@ class OtherNode {
     ::gloo::transport::Pair& pair_;
 };
 
-// Between two nodes by `sum`, which may throw; between more by Gloo's all-reduce.
-Result<InterNodeAllReduce> over_nodes(std::shared_ptr<::gloo::Context> mesh,
-                                      std::function<void(OtherNode&, const Tensor&)> sum) {
-    if (mesh->size != 2)
-        return [all = std::shared_ptr(make_gloo(std::move(mesh)))](const Tensor& numbers) {
-            return all->all_reduce(numbers, Reduction::sum);
-        };
-    std::shared_ptr<OtherNode> other;
-    DP_TRY(with_gloo("connection between two nodes",
-                     [&] { other = std::make_shared<OtherNode>(std::move(mesh)); }));
-    return [other, sum = std::move(sum)](const Tensor& numbers) {
-        return with_gloo("all-reduce between two nodes", [&] { sum(*other, numbers); });
-    };
+// One rank sends its numbers, the other `reduces` its own with them and sends the result back: as many bytes as
+// Gloo's all-reduce, but in one direction at a time, as the synchronous mode needs.
+template <typename Number, typename Reduces>
+void one_answers(OtherNode& other, Number* own, std::vector<Number>& received, std::int64_t count,
+                 bool answers, const Reduces& reduces) {
+    const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(Number);
+    if (answers) {
+        received.resize(static_cast<std::size_t>(count));
+        other.receive(received.data(), bytes);
+        reduces(own, received.data());
+        other.send(own, bytes);
+    } else {
+        other.send(own, bytes);
+        other.receive(own, bytes);
+    }
+}
+
+// What a socket takes in without being read.
+constexpr std::int64_t kBuffered = std::int64_t{16} << 10;
+
+// Few numbers both send, then both receive, and nobody waits for an answer.
+template <typename Number>
+void all_reduce_with(OtherNode& other, const Tensor& numbers, Reduction reduction, bool answers) {
+    Number* own = numbers.data<Number>();
+    const std::int64_t count = numbers.elements();
+    std::vector<Number> received(static_cast<std::size_t>(count));
+    if (static_cast<std::int64_t>(numbers.bytes()) > kBuffered) {
+        one_answers(other, own, received, count, answers,
+                    [&](Number* mine, const Number* theirs) { reduce_into(mine, theirs, count, reduction); });
+    } else {
+        other.send(own, numbers.bytes());
+        other.receive(received.data(), numbers.bytes());
+        reduce_into(own, received.data(), count, reduction);
+    }
 }
 
 }  // namespace
 
-// One rank sends its numbers, the other adds its own and sends the sum back: as many bytes as Gloo's
-// all-reduce, but in one direction at a time, as the synchronous mode needs.
-Result<InterNodeAllReduce> inter_node_all_reduce(std::shared_ptr<::gloo::Context> mesh, std::int64_t index) {
+Result<InterNode> connect_nodes(
+    const std::function<Result<std::shared_ptr<::gloo::Context>>(const std::string& name)>& connect,
+    std::int64_t nodes, std::int64_t index) {
+    auto mesh = DP_TRY(connect("between-nodes"));
+    if (nodes > 2) {
+        const std::shared_ptr<Communicator> sums = make_gloo(mesh, 0), others = make_gloo(mesh, 1);
+        return InterNode{
+            [sums](const Tensor& slice) { return sums->all_reduce(slice, Reduction::sum); },
+            [sums](const Tensor& slice, std::int64_t root) { return sums->broadcast(slice, root); },
+            [others](const Tensor& numbers, Reduction reduction) {
+                return others->all_reduce(numbers, reduction);
+            }};
+    }
+    const bool is_second = mesh->rank == 1;
     // Half of the slices go one way while the other half goes the other.
     const bool adds_up = (mesh->rank + index) % 2 == 1;
-    return over_nodes(std::move(mesh), [adds_up, received = std::vector<float>()](
-                                           OtherNode& other, const Tensor& slice) mutable {
-        float* own = slice.data<float>();
-        if (adds_up) {
-            received.resize(static_cast<std::size_t>(slice.elements()));
-            other.receive(received.data(), slice.bytes());
-            add_up(std::array{own, received.data()}, {0, slice.elements()});
-            other.send(own, slice.bytes());
-        } else {
-            other.send(own, slice.bytes());
-            other.receive(own, slice.bytes());
-        }
-    });
-}
-
-// Both send, then both receive, and nobody waits for an answer.
-Result<InterNodeAllReduce> small_inter_node_all_reduce(std::shared_ptr<::gloo::Context> mesh) {
-    return over_nodes(std::move(mesh),
-                      [received = std::vector<double>()](OtherNode& other, const Tensor& numbers) mutable {
-                          double* own = numbers.data<double>();
-                          received.resize(static_cast<std::size_t>(numbers.elements()));
-                          other.send(own, numbers.bytes());
-                          other.receive(received.data(), numbers.bytes());
-                          for (std::size_t i = 0; i < received.size(); ++i) own[i] += received[i];
-                      });
+    auto another = DP_TRY(connect("more-between-nodes"));
+    std::shared_ptr<OtherNode> sums, others;
+    DP_TRY(with_gloo("connection between two nodes", [&] {
+        sums = std::make_shared<OtherNode>(std::move(mesh));
+        others = std::make_shared<OtherNode>(std::move(another));
+    }));
+    return InterNode{[sums, adds_up, received = std::vector<float>()](const Tensor& slice) mutable {
+                         return with_gloo("all-reduce between two nodes", [&] {
+                             one_answers(*sums, slice.data<float>(), received, slice.elements(), adds_up,
+                                         [&](float* mine, float* theirs) {
+                                             add_up(std::array{mine, theirs}, {0, slice.elements()});
+                                         });
+                         });
+                     },
+                     [sums, is_second](const Tensor& slice, std::int64_t root) {
+                         return with_gloo("broadcast between two nodes", [&] {
+                             if ((root == 1) == is_second)
+                                 sums->send(slice.data<float>(), slice.bytes());
+                             else
+                                 sums->receive(slice.data<float>(), slice.bytes());
+                         });
+                     },
+                     [others, is_second](const Tensor& numbers, Reduction reduction) {
+                         return with_number_of(numbers.type(), [&](auto number) {
+                             return with_gloo("all-reduce between two nodes", [&] {
+                                 all_reduce_with<decltype(number)>(*others, numbers, reduction, is_second);
+                             });
+                         });
+                     }};
 }
 
 }  // namespace dp::trainer

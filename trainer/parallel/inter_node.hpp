@@ -9,19 +9,26 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
+#include "trainer/base/communicator.hpp"
 #include "trainer/base/result.hpp"
 #include "trainer/base/tensor.hpp"
 
 namespace dp::trainer {
 
-// In place. Every rank of a mesh, which nothing else uses, calls in the same order. All get the same bits.
-using InterNodeAllReduce = std::function<Result<void>(const Tensor& numbers)>;
+// In place. Every rank of the mesh calls each of these in the same order; all get the same bits.
+struct InterNode {
+    // f32 slices of any length, from one thread, while another may be in all_reduce().
+    std::function<Result<void>(const Tensor& slice)> sum;
+    std::function<Result<void>(const Tensor& slice, std::int64_t root)> broadcast;
+    // Of f32, f64 or i64.
+    std::function<Result<void>(const Tensor& numbers, Reduction reduction)> all_reduce;
+};
 
-// For f32 slices of any length. `index`: which slices they have, the same on all of them.
-Result<InterNodeAllReduce> inter_node_all_reduce(std::shared_ptr<::gloo::Context> mesh, std::int64_t index);
-
-// For few f64 numbers: at most what a socket buffers without being read.
-Result<InterNodeAllReduce> small_inter_node_all_reduce(std::shared_ptr<::gloo::Context> mesh);
+// Connects the ranks of the same local rank, `index`, on all nodes. `connect` makes a new mesh of them for each name.
+Result<InterNode> connect_nodes(
+    const std::function<Result<std::shared_ptr<::gloo::Context>>(const std::string& name)>& connect,
+    std::int64_t nodes, std::int64_t index);
 
 }  // namespace dp::trainer

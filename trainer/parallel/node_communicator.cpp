@@ -8,9 +8,9 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <sstream>
 
 #include "trainer/base/node_place.hpp"
-#include "trainer/parallel/agreement.hpp"
 #include "trainer/parallel/background.hpp"
 #include "trainer/parallel/inter_node.hpp"
 #include "trainer/parallel/node_barrier.hpp"
@@ -23,15 +23,16 @@ namespace {
 
 class NodeCommunicator final : public Communicator {
  public:
-    NodeCommunicator(std::unique_ptr<Communicator> world, const NodePlace& place, const NodeSetting& setting,
-                     std::shared_ptr<NodeMemory> memory, PeerSockets sockets)
+    NodeCommunicator(std::unique_ptr<Communicator> world, std::vector<std::int64_t> node_of_rank,
+                     const NodePlace& place, const NodeSetting& setting, std::shared_ptr<NodeMemory> memory,
+                     PeerSockets sockets)
         : world_(std::move(world)),
+          node_of_rank_(std::move(node_of_rank)),
           place_(place),
-          connect_(setting.connect),
           memory_(std::move(memory)),
           barrier_(memory_->barrier(), static_cast<std::uint32_t>(memory_->ranks()), setting.timeout),
-          small_barrier_(memory_->small_barrier(), static_cast<std::uint32_t>(memory_->ranks()),
-                         setting.timeout),
+          room_barrier_(memory_->room_barrier(), static_cast<std::uint32_t>(memory_->ranks()),
+                        setting.timeout),
           sockets_(std::move(sockets)) {}
     // Nobody is left to use a sum in progress.
     ~NodeCommunicator() override { break_off(); }
@@ -39,8 +40,8 @@ class NodeCommunicator final : public Communicator {
     // Connects the nodes. All waits end with an error once a rank of the node is gone or the world is ended.
     Result<void> start(const NodeSetting& setting) {
         if (place_.nodes > 1 && !place_.peers.empty()) {
-            auto mesh = DP_TRY(connect_("between-nodes", place_.peers));
-            inter_node_ = DP_TRY(inter_node_all_reduce(std::move(mesh), place_.local_rank));
+            const auto connect = [&](const std::string& name) { return setting.connect(name, place_.peers); };
+            inter_node_ = DP_TRY(connect_nodes(connect, place_.nodes, place_.local_rank));
         }
         if (setting.on_end) ending_ = setting.on_end([this] { break_off(); });
         return sockets_.watch([this] { break_off(); });
@@ -51,15 +52,18 @@ class NodeCommunicator final : public Communicator {
     std::int64_t size() const override { return world_->size(); }
 
     Result<void> all_reduce(const Tensor& tensor, Reduction reduction) override {
-        return world_->all_reduce(tensor, reduction);
-    }
-    Result<void> small_all_reduce(const Tensor& tensor) override {
         // Different nodes would add up in different orders.
-        if (!place_.is_homogeneous || tensor.type() != Type::f64 || tensor.elements() > NodeMemory::kSmall)
-            return world_->small_all_reduce(tensor);
-        return broken_off_unless(sum_small(tensor));
+        if (!place_.is_homogeneous) return world_->all_reduce(tensor, reduction);
+        return broken_off_unless(with_number_of(
+            tensor.type(), [&](auto number) { return reduce_in_room<decltype(number)>(tensor, reduction); }));
     }
     Result<void> all_gather(const Tensor& tensor) override { return world_->all_gather(tensor); }
+
+    Result<void> broadcast(const Tensor& tensor, std::int64_t root) override {
+        const auto part = shared(tensor);
+        if (!part) return world_->broadcast(tensor, root);
+        return broken_off_unless(broadcast_part(*part, root));
+    }
 
     Result<void> start_all_reduce(const Tensor& tensor) override { return start_all_reduces({&tensor, 1}); }
     Result<void> start_all_reduces(std::span<const Tensor> tensors) override {
@@ -96,13 +100,12 @@ class NodeCommunicator final : public Communicator {
 
  private:
     std::unique_ptr<Communicator> world_;
+    std::vector<std::int64_t> node_of_rank_;
     NodePlace place_;
-    decltype(NodeSetting::connect) connect_;
-    InterNodeAllReduce inter_node_;        // of slices; empty if there is one node, or no peer on another
-    InterNodeAllReduce small_inter_node_;  // connected when it is first needed
+    InterNode inter_node_;  // empty if there is one node, or no peer on another
     std::shared_ptr<NodeMemory> memory_;
-    NodeBarrier barrier_, small_barrier_;
-    // Small all-reduces are double-buffered: a rank that is ahead may write numbers while others read these.
+    NodeBarrier barrier_, room_barrier_;
+    // The room is double-buffered: a rank that is ahead may write numbers while others read these.
     unsigned turn_ = 0;
     bool is_summing_ = false;
     // Destroyed before what they use, the last one first.
@@ -118,7 +121,7 @@ class NodeCommunicator final : public Communicator {
 
     void break_off() {
         barrier_.break_off();
-        small_barrier_.break_off();
+        room_barrier_.break_off();
     }
     // On failure, ends the other ranks' waits now instead of when this process ends.
     Result<void> broken_off_unless(Result<void> done) {
@@ -126,32 +129,81 @@ class NodeCommunicator final : public Communicator {
         return done;
     }
 
-    // Each rank adds up its node's numbers itself and exchanges the result with its peers: one wait and one
-    // message, because on shared CPUs each wake-up costs more than the sum.
-    Result<void> sum_small(const Tensor& numbers) {
-        const std::span sum(numbers.data<double>(), static_cast<std::size_t>(numbers.elements()));
+    // Piece by piece.
+    template <typename Number>
+    Result<void> reduce_in_room(const Tensor& tensor, Reduction reduction) {
+        constexpr auto kPiece = static_cast<std::int64_t>(NodeMemory::kRoom / sizeof(Number));
+        for (std::int64_t first = 0; first < tensor.elements(); first += kPiece) {
+            const std::int64_t count = std::min(kPiece, tensor.elements() - first);
+            DP_TRY(reduce_piece<Number>(tensor.view(first, {count}), reduction));
+        }
+        return {};
+    }
+
+    // Few numbers each rank reduces itself and exchanges the result with its peers: one wait and one message,
+    // because on shared CPUs each wake-up costs more than the sum. Of more numbers each does a slice, leaves it where
+    // its own slice was, which nobody else reads before, and takes the others'.
+    template <typename Number>
+    Result<void> reduce_piece(const Tensor& piece, Reduction reduction) {
+        Number* numbers = piece.data<Number>();
+        const std::int64_t count = piece.elements();
+        const std::int64_t slices = count <= kFew ? 1 : static_cast<std::int64_t>(memory_->ranks());
+        const Shard mine = slices == 1 ? Shard{0, count} : shard_of(count, place_.local_rank, slices);
         turn_ ^= 1U;
-        std::copy(sum.begin(), sum.end(), memory_->small(memory_->me(), turn_));
-        DP_TRY(small_barrier_.wait());
-        std::fill(sum.begin(), sum.end(), 0.0);
-        for (std::size_t rank = 0; rank < memory_->ranks(); ++rank) {
-            const double* of_rank = memory_->small(rank, turn_);
-            for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += of_rank[i];
+        const auto room = [&](std::size_t rank) { return memory_->room<Number>(rank, turn_); };
+        std::copy_n(numbers, count, room(memory_->me()));
+        DP_TRY(room_barrier_.wait());
+        std::copy_n(room(0) + mine.first, mine.count, numbers + mine.first);
+        for (std::size_t rank = 1; rank < memory_->ranks(); ++rank)
+            reduce_into(numbers + mine.first, room(rank) + mine.first, mine.count, reduction);
+        if (inter_node_.all_reduce)
+            DP_TRY(inter_node_.all_reduce(piece.view(mine.first, {mine.count}), reduction));
+        if (slices == 1) return {};
+        std::copy_n(numbers + mine.first, mine.count, room(memory_->me()) + mine.first);
+        DP_TRY(room_barrier_.wait());
+        for (std::int64_t rank = 0; rank < slices; ++rank) {
+            const Shard theirs = shard_of(count, rank, slices);
+            std::copy_n(room(static_cast<std::size_t>(rank)) + theirs.first, theirs.count,
+                        numbers + theirs.first);
         }
-        if (place_.nodes == 1) return {};
-        if (!small_inter_node_) {
-            auto mesh = DP_TRY(connect_("few-between-nodes", place_.peers));
-            small_inter_node_ = DP_TRY(small_inter_node_all_reduce(std::move(mesh)));
+        return {};
+    }
+    static constexpr std::int64_t kFew = 2048;
+
+    // Waits until the numbers of all are there.
+    Result<void> meet(const NodeMemory::Part& part) {
+        memory_->announce(part);
+        DP_TRY(barrier_.wait());
+        if (memory_->all_announced(part)) return {};
+        return fail(Fault::world, "the ranks of this node reduce different tensors: a bug in the trainer");
+    }
+
+    // The ranks of the root's node take a slice each from its memory and send it to their peers.
+    Result<void> broadcast_part(const NodeMemory::Part& part, std::int64_t root) {
+        DP_TRY(meet(part));
+        const auto numbers = DP_TRY(memory_->of_all(part));
+        const std::int64_t slices = slices_of(part.numbers(), place_.fewest);
+        if (place_.local_rank < slices) {
+            const Shard slice = slice_of(part.numbers(), slices, place_.local_rank);
+            const Tensor all(memory_->of_first(part), Type::f32, {part.numbers()});
+            const auto from = std::ranges::find(place_.local_ranks, static_cast<std::uint32_t>(root));
+            if (from != place_.local_ranks.begin() && from != place_.local_ranks.end())
+                std::copy_n(
+                    numbers[static_cast<std::size_t>(from - place_.local_ranks.begin())] + slice.first,
+                    slice.count, all.data<float>() + slice.first);
+            const auto is_of_the_root = [&](std::uint32_t peer) {
+                return node_of_rank_[peer] == node_of_rank_[static_cast<std::size_t>(root)];
+            };
+            const auto peer = std::ranges::find_if(place_.peers, is_of_the_root);
+            if (inter_node_.broadcast)
+                DP_TRY(
+                    inter_node_.broadcast(all.view(slice.first, {slice.count}), peer - place_.peers.begin()));
         }
-        return small_inter_node_(numbers);
+        return barrier_.wait();
     }
 
     Result<void> sum(const std::vector<NodeMemory::Part>& parts) {
-        memory_->announce(parts.front());
-        DP_TRY(barrier_.wait());  // the numbers of all are there
-        if (!memory_->all_announced(parts.front()))
-            return fail(Fault::world,
-                        "the ranks of this node all-reduce different tensors: a bug in the trainer");
+        DP_TRY(meet(parts.front()));
         std::vector<Tensor> mine;
         for (const auto& part : parts) {
             const auto numbers = DP_TRY(memory_->of_all(part));
@@ -162,8 +214,8 @@ class NodeCommunicator final : public Communicator {
             const Tensor sum(memory_->of_first(part), Type::f32, {part.numbers()});
             mine.push_back(sum.view(slice.first, {slice.count}));
         }
-        if (!inter_node_ || mine.empty()) return {};
-        return mine.size() == 1 ? inter_node_(mine.front()) : all_reduce_packed(mine);
+        if (!inter_node_.sum || mine.empty()) return {};
+        return mine.size() == 1 ? inter_node_.sum(mine.front()) : all_reduce_packed(mine);
     }
 
     // A message between busy CPUs costs more than a copy.
@@ -180,21 +232,17 @@ class NodeCommunicator final : public Communicator {
             }
         };
         copy_each(false);
-        DP_TRY(inter_node_(all));
+        DP_TRY(inter_node_.sum(all));
         copy_each(true);
         return {};
     }
 };
 
 // The message of the first rank for which a step failed that all ranks have tried.
-Result<std::string> first_failure(const Result<void>& mine, Device& device, Communicator& world) {
-    std::array<std::int64_t, 20> text{};  // as much of it as that holds, and a zero
-    if (!mine) mine.error().message.copy(reinterpret_cast<char*>(text.data()), sizeof text - 1);
-    const auto all = DP_TRY(gather_of_all_ranks(text, device, world));
-    for (std::size_t rank = 0; rank < all.size() / text.size(); ++rank) {
-        const auto* found = reinterpret_cast<const char*>(all.data() + rank * text.size());
-        if (*found != 0) return fmt::format("rank {}: {}", rank, found);
-    }
+Result<std::string> first_failure(const Result<void>& mine, const NodeSetting& setting) {
+    const auto all = DP_TRY(setting.gather(mine ? "" : mine.error().message));
+    for (std::size_t rank = 0; rank < all.size(); ++rank)
+        if (!all[rank].empty()) return fmt::format("rank {}: {}", rank, all[rank]);
     return std::string();
 }
 
@@ -206,18 +254,18 @@ Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, Device& dev
     auto memory = wanted.and_then(NodeMemory::make);
     auto sockets = memory.and_then([](const auto&) { return PeerSockets::open(); });
     const SocketName name = sockets ? sockets->name() : SocketName{};
-    const std::array mine{setting.node, name[0], name[1]};
-    const auto of_all = DP_TRY(gather_of_all_ranks(mine, device, *world));
+    const auto of_all = DP_TRY(setting.gather(fmt::format("{} {} {}", setting.node, name[0], name[1])));
 
     std::vector<std::int64_t> nodes;
-    for (std::size_t i = 0; i < of_all.size(); i += mine.size()) nodes.push_back(of_all[i]);
+    std::vector<SocketName> names_of_all;
+    for (const std::string& said : of_all) {
+        std::istringstream words(said);
+        words >> nodes.emplace_back() >> names_of_all.emplace_back()[0] >> names_of_all.back()[1];
+    }
     const NodePlace place = place_among(nodes, world->rank());
     if (!place.is_any_shared) return SharedNodes{std::move(world), ""};
     std::vector<SocketName> names;
-    for (const std::uint32_t rank : place.local_ranks) {
-        const std::size_t at = rank * mine.size();
-        names.push_back({of_all[at + 1], of_all[at + 2]});
-    }
+    for (const std::uint32_t rank : place.local_ranks) names.push_back(names_of_all[rank]);
     const auto me = static_cast<std::size_t>(place.local_rank);
 
     // Each step follows only if the one before it succeeded on all ranks.
@@ -229,12 +277,12 @@ Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, Device& dev
                    return (*memory)->add_others(std::move(files), me);
                };
     for (const Step& step : {open, send, accept}) {
-        const auto failure = DP_TRY(first_failure(step(), device, *world));
+        const auto failure = DP_TRY(first_failure(step(), setting));
         if (!failure.empty()) return SharedNodes{std::move(world), failure};
     }
 
-    auto made =
-        std::make_unique<NodeCommunicator>(std::move(world), place, setting, *memory, std::move(*sockets));
+    auto made = std::make_unique<NodeCommunicator>(std::move(world), std::move(nodes), place, setting,
+                                                   *memory, std::move(*sockets));
     DP_TRY(made->start(setting));
     device.set_shared_memory(
         {[memory = *memory](std::size_t bytes) { return memory->allocate(bytes); },

@@ -27,6 +27,8 @@ struct NodeSetting {
     std::function<Result<std::shared_ptr<::gloo::Context>>(const std::string& name,
                                                            std::vector<std::uint32_t> ranks)>
         connect;
+    // Every rank's text, by rank. Every rank calls.
+    std::function<Result<std::vector<std::string>>(const std::string& mine)> gather;
     // While its result lives, calls the given function once the world is being ended. May be empty.
     std::function<std::shared_ptr<void>(std::function<void()>)> on_end;
     std::string unwanted;  // why this rank does not want to share memory; "" if it does
@@ -40,8 +42,9 @@ struct SharedNodes {
     std::string why_not;
 };
 
-// Returns `world`, or a faster communicator that falls back on it: start_all_reduce() sums in shared memory
-// what `device` makes with make_to_sum() from now on. Every rank calls. The device must outlive the result.
+// Returns `world`, or a faster communicator that falls back on it where nodes have different numbers of ranks, for
+// all_gather() and for sums of what is elsewhere: start_all_reduce() sums in shared memory what `device` makes
+// with make_to_sum() from now on. Every rank calls. The device must outlive the result.
 Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, Device& device,
                                 const NodeSetting& setting);
 

@@ -47,10 +47,13 @@ class NodeMemory {
     // The node's, in the memory of the first rank.
     SharedBarrier& barrier() { return header(0).barrier; }
 
-    // For small all-reduces: a barrier of their own, and two places per rank for this many numbers.
-    static constexpr std::int64_t kSmall = 2048;
-    SharedBarrier& small_barrier() { return header(0).small_barrier; }
-    double* small(std::size_t rank, unsigned turn) const { return header(rank).small[turn]; }
+    // For all-reduces of what is elsewhere: a barrier of their own, and two places per rank for these bytes.
+    static constexpr std::size_t kRoom = std::size_t{64} << 10;
+    SharedBarrier& room_barrier() { return header(0).room_barrier; }
+    template <typename Number>
+    Number* room(std::size_t rank, unsigned turn) const {
+        return reinterpret_cast<Number*>(header(rank).room[turn]);
+    }
 
     // Zeroed memory; null if there is none. For equal offsets, all ranks allocate the same in the same order.
     std::shared_ptr<void> allocate(std::size_t bytes);
@@ -83,12 +86,12 @@ class NodeMemory {
  private:
     // The beginning of each rank's file.
     struct Header {
-        SharedBarrier barrier, small_barrier;
+        SharedBarrier barrier, room_barrier;
         // Double-buffered: a rank that is ahead may announce the next one while others read this one.
         struct {
             std::atomic<std::uint64_t> offset, bytes;
         } announced[2];
-        alignas(64) double small[2][kSmall];
+        alignas(64) std::byte room[2][kRoom];
     };
 
     std::vector<std::shared_ptr<Fd>> files_;  // by local rank, once there are others

@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <sstream>
 #include <string_view>
 #include <vector>
 
 #include "base/text.hpp"
 #include "dp/gloo.hpp"
 #include "trainer/devices/open.hpp"
+#include "trainer/parallel/connected_later.hpp"
 #include "trainer/parallel/gloo.hpp"
 #include "trainer/parallel/host_staged.hpp"
 #include "trainer/parallel/node_communicator.hpp"
@@ -42,6 +44,34 @@ Error world_error(const dp::Error& error) {
 
 Result<std::shared_ptr<::gloo::Context>> mesh_of(Context& context, const Group& group) {
     return gloo_mesh(context, group).map_error(world_error);
+}
+
+// A prefix of keys in the store that nobody has used, the same for all ranks, which all call.
+Result<std::string> unused_place(Context& context) {
+    std::string number;
+    if (context.world().rank == 0)
+        number = std::to_string(DP_TRY(context.add("trainer/places", 1).map_error(world_error)));
+    const auto told = DP_TRY(context.broadcast({"trainer/places", {}}, number).map_error(world_error));
+    return "trainer/" + std::string(told.begin(), told.end());
+}
+
+// Every rank's text, of one line, by rank; every rank calls. Rank 0 collects them at `place` in the store. They are
+// cut off where they are too long together.
+Result<std::vector<std::string>> gather(Context& context, const std::string& place, const std::string& mine) {
+    const dp_world& world = context.world();
+    const auto key = [&](std::uint32_t rank) { return fmt::format("{}/{}", place, rank); };
+    DP_TRY(context.set(key(world.rank), mine.substr(0, DP_MAX_VALUE_BYTES / world.size - 1))
+               .map_error(world_error));
+    std::string lines;
+    for (std::uint32_t rank = 0; world.rank == 0 && rank < world.size; ++rank) {
+        const auto text = DP_TRY(context.get(key(rank)).map_error(world_error));
+        lines.append(text.begin(), text.end()).append("\n");
+    }
+    const auto told = DP_TRY(context.broadcast({place, {}}, lines).map_error(world_error));
+    std::istringstream all(std::string(told.begin(), told.end()));
+    std::vector<std::string> texts(world.size);
+    for (std::string& text : texts) std::getline(all, text);
+    return texts;
 }
 
 }  // namespace
@@ -115,8 +145,10 @@ Result<std::unique_ptr<Communicator>> World::connect(Device& device, bool shares
     DP_TRY(agree("the device that the ranks train on", kind,
                  "give --device=cpu, or --device=cuda to learn why some ranks have no GPU", Fault::device));
     if (cuda && !shares_gpu) return open_nccl(*context_, device);
-    auto mesh = DP_TRY(mesh_of(*context_, {"trainer", {}}));
-    auto gloo = make_gloo(std::move(mesh));
+    auto gloo = std::make_unique<ConnectedLater>(
+        "gloo", context_->world().rank, size(), [this]() -> Result<std::unique_ptr<Communicator>> {
+            return make_gloo(DP_TRY(mesh_of(*context_, {"trainer", {}})));
+        });
     if (cuda) return std::make_unique<HostStaged>(std::move(gloo), device);
     return share_memory(std::move(gloo), device);
 }
@@ -128,6 +160,10 @@ Result<std::unique_ptr<Communicator>> World::share_memory(std::unique_ptr<Commun
     setting.node = context_->world().node_rank;
     setting.connect = [this](const std::string& name, std::vector<std::uint32_t> ranks) {
         return mesh_of(*context_, {"trainer/" + name, std::move(ranks)});
+    };
+    const std::string place = DP_TRY(unused_place(*context_));
+    setting.gather = [this, place, count = 0](const std::string& mine) mutable {
+        return gather(*context_, fmt::format("{}/{}", place, ++count), mine);
     };
     // As with Gloo, waiting for a stopped or disconnected rank ends with the step.
     setting.on_end = [this](std::function<void()> end) -> std::shared_ptr<void> {

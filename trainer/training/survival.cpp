@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
 
 #include "trainer/parallel/agreement.hpp"
 
@@ -17,7 +16,7 @@ double elapsed_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// f32 numbers that travel at a time; an even number, because they travel in pairs.
+// f32 numbers that travel at a time.
 constexpr std::int64_t kChunk = std::int64_t{4} << 20;
 
 // What a rank says of itself, as i64 numbers, which a sum over the ranks brings to all unchanged.
@@ -113,27 +112,24 @@ Result<std::optional<Survival::Source>> Survival::ask(Device& device, Communicat
 
 Result<void> Survival::give(const Source& source, std::span<const Part> parts,
                             std::span<const std::int64_t> sizes, Device& device, Communicator& communicator) {
-    std::vector<std::int64_t> words(static_cast<std::size_t>(kChunk / 2));
+    const std::int64_t most = std::min(kChunk, *std::ranges::max_element(sizes));
+    const Tensor room = device.make_to_sum(Type::f32, {most});
+    std::vector<float> arrived(static_cast<std::size_t>(most));
     for (std::size_t vector = 0; vector < parts.size(); ++vector) {
         const Part& part = parts[vector];
         for (std::int64_t at = 0; at < sizes[vector]; at += kChunk) {
             const std::int64_t numbers = std::min(kChunk, sizes[vector] - at);
-            const std::int64_t pairs = (numbers + 1) / 2;
-            const std::span chunk(words.data(), static_cast<std::size_t>(pairs));
-            // Each bit comes from the source, and zeros from the others.
-            std::ranges::fill(chunk, 0);
-            if (source.rank == communicator.rank())
-                std::memcpy(chunk.data(), copy_[vector].data() + at,
-                            static_cast<std::size_t>(numbers) * sizeof(float));
-            const Tensor travels = device.copy_of<std::int64_t>(Type::i64, {pairs}, chunk);
-            DP_TRY(communicator.all_reduce(travels, Reduction::sum));
-            device.download(travels, chunk.data());
+            const Tensor chunk = room.view(0, {numbers});
+            if (source.rank == communicator.rank()) device.upload(copy_[vector].data() + at, chunk);
             DP_TRY(device.status());
+            DP_TRY(communicator.broadcast(chunk, source.rank));
             const std::int64_t from = std::max(at, part.first);
             const std::int64_t to = std::min(at + numbers, part.first + part.count);
-            if (from >= to) continue;
-            const auto* found = reinterpret_cast<const float*>(chunk.data()) + (from - at);
-            device.upload(found, part.tensor.view(from - part.first, {to - from}));
+            if (from < to) {
+                device.download(communicator.result_of(chunk).view(from - at, {to - from}), arrived.data());
+                device.upload(arrived.data(), part.tensor.view(from - part.first, {to - from}));
+            }
+            DP_TRY(communicator.node_barrier());  // all have read it
         }
     }
     return device.status();

@@ -19,6 +19,9 @@ class NotingCommunicator final : public Communicator {
     std::int64_t size() const override { return 2; }
     Result<void> all_reduce(const Tensor&, Reduction) override { return fail(Fault::world, "not asked for"); }
     Result<void> all_gather(const Tensor&) override { return fail(Fault::world, "not asked for"); }
+    Result<void> broadcast(const Tensor&, std::int64_t) override {
+        return fail(Fault::world, "not asked for");
+    }
     Result<void> start_all_reduce(const Tensor& tensor) override {
         if (started.size() == fails_at) return fail(Fault::world, "rank 1 is gone");
         started.push_back(tensor.elements());

@@ -6,15 +6,25 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "node_world.hpp"
 
 namespace dp::trainer {
 namespace {
+
+Result<InterNode> connected(::gloo::rendezvous::Store& store, int rank, std::size_t nodes,
+                            std::int64_t index) {
+    const auto mesh = [&](const std::string& name) -> Result<std::shared_ptr<::gloo::Context>> {
+        return connect(store, name, rank, nodes);
+    };
+    return connect_nodes(mesh, static_cast<std::int64_t>(nodes), index);
+}
 
 TEST(InterNode, SumsTheSameOnEveryNodeWhicheverWayTheSliceGoesFirst) {
     const std::vector<std::int64_t> counts{1, 7, 1000, 300007, 3, 1};
@@ -24,14 +34,14 @@ TEST(InterNode, SumsTheSameOnEveryNodeWhicheverWayTheSliceGoesFirst) {
             std::vector<std::vector<float>> results;
             as_threads(nodes, [&](auto& store, int rank) {
                 const auto device = open_cpu(1);
-                const auto all_reduce = inter_node_all_reduce(connect(store, "nodes", rank, nodes), index);
-                ASSERT_TRUE(all_reduce) << all_reduce.error().message;
+                const auto between = connected(store, rank, nodes, index);
+                ASSERT_TRUE(between) << between.error().message;
                 std::vector<float> mine;
                 for (const std::int64_t count : counts) {
                     const Tensor all = device->make(Type::f32, {count + 2});
                     const Tensor slice = all.view(1, {count});
                     device->upload(random_values(count, static_cast<std::uint64_t>(rank)).data(), slice);
-                    const auto done = (*all_reduce)(slice);
+                    const auto done = between->sum(slice);
                     ASSERT_TRUE(done) << done.error().message;
                     EXPECT_EQ(all.data<float>()[0], 0) << "nothing before it";
                     EXPECT_EQ(all.data<float>()[count + 1], 0) << "nor after it";
@@ -60,6 +70,34 @@ TEST(InterNode, SumsTheSameOnEveryNodeWhicheverWayTheSliceGoesFirst) {
     }
 }
 
+TEST(InterNode, ReducesNumbersOfAnyTypeWhileASumGoesOn) {
+    for (const std::size_t nodes : {2u, 3u}) {
+        as_threads(nodes, [&](auto& store, int rank) {
+            const auto device = open_cpu(1);
+            const auto between = connected(store, rank, nodes, 0);
+            ASSERT_TRUE(between);
+            const Tensor slice = device->make(Type::f32, {1 << 20});
+            std::thread other([&] {
+                for (int i = 0; i < 4; ++i) EXPECT_TRUE(between->sum(slice));
+            });
+            const auto ranks = static_cast<std::int64_t>(nodes);
+            for (const std::int64_t count : {std::int64_t{1}, std::int64_t{2048}, std::int64_t{60000}}) {
+                std::vector<std::int64_t> mine(static_cast<std::size_t>(count),
+                                               (std::int64_t{1} << 60) + rank);
+                const Tensor most = device->copy_of<std::int64_t>(Type::i64, {count}, mine);
+                EXPECT_TRUE(between->all_reduce(most, Reduction::max));
+                std::ranges::fill(mine, (std::int64_t{1} << 60) + ranks - 1);
+                EXPECT_EQ(device->values_of<std::int64_t>(most), mine) << "no bit is lost";
+                const Tensor sums = device->copy_of<double>(
+                    Type::f64, {count}, std::vector<double>(static_cast<std::size_t>(count), rank + 0.5));
+                EXPECT_TRUE(between->all_reduce(sums, Reduction::sum));
+                EXPECT_EQ(device->values_of<double>(sums).back(), ranks * (ranks - 1) / 2 + 0.5 * ranks);
+            }
+            other.join();
+        });
+    }
+}
+
 // The one that sends first is left with a full socket or without an answer, the other without numbers.
 TEST(InterNode, EndsWithAnErrorAtOnceWhereTheOtherIsGone) {
     for (const std::int64_t index : {0, 1}) {
@@ -67,17 +105,17 @@ TEST(InterNode, EndsWithAnErrorAtOnceWhereTheOtherIsGone) {
             as_threads(2, [&](auto& store, int rank) {
                 const auto device = open_cpu(1);
                 const Tensor slice = device->make(Type::f32, {count});
-                const auto all_reduce = inter_node_all_reduce(connect(store, "nodes", rank, 2), index);
-                ASSERT_TRUE(all_reduce);
-                ASSERT_TRUE((*all_reduce)(slice.view(0, {1})));
+                const auto between = connected(store, rank, 2, index);
+                ASSERT_TRUE(between);
+                ASSERT_TRUE(between->sum(slice.view(0, {1})));
                 if (rank == 1) return;  // and its connection ends
                 const auto began = std::chrono::steady_clock::now();
-                const auto done = (*all_reduce)(slice);
+                const auto done = between->sum(slice);
                 ASSERT_FALSE(done);
                 EXPECT_NE(done.error().message.find("another rank has died"), std::string::npos)
                     << done.error().message;
                 EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
-                EXPECT_FALSE((*all_reduce)(slice)) << "nor does it go on";
+                EXPECT_FALSE(between->sum(slice)) << "nor does it go on";
             });
         }
     }

@@ -44,6 +44,9 @@ class Slow final : public Communicator {
         return inner_.all_reduce(tensor, reduction);
     }
     Result<void> all_gather(const Tensor& tensor) override { return inner_.all_gather(tensor); }
+    Result<void> broadcast(const Tensor& tensor, std::int64_t root) override {
+        return inner_.broadcast(tensor, root);
+    }
     // Called once a step.
     Result<void> wait_all_reduces() override {
         if (steps++ < only_first_) std::this_thread::sleep_for(time_);

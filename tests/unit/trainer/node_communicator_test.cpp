@@ -138,6 +138,32 @@ TEST(NodeCommunicatorTest, SumsWhileTheCallerGoesOnAndLeavesTheRestToTheWorld) {
     });
 }
 
+TEST(NodeCommunicatorTest, GivesAllWhatOneRankHasWhereverThatIs) {
+    for (const std::vector<int>& nodes : std::vector<std::vector<int>>{
+             {0, 0, 0}, {0, 0, 1, 1}, {0, 1, 0, 1}, {1, 0, 0, 1, 2, 2}, {0, 0, 0, 1}, {1, 1, 0, 0, 0}}) {
+        as_threads(nodes.size(), [&](auto& store, int rank) {
+            const auto device = open_cpu(1);
+            const auto shared = join_nodes(store, nodes, rank, *device);
+            ASSERT_TRUE(shared);
+            Communicator& ranks = *shared->communicator;
+            for (std::int64_t root = 0; root < static_cast<std::int64_t>(nodes.size()); ++root) {
+                for (const std::int64_t count : {1, 1000, 300007}) {
+                    const auto theirs = random_values(count, static_cast<std::uint64_t>(root));
+                    for (const Tensor& tensor :
+                         {device->make_to_sum(Type::f32, {count}), device->make(Type::f32, {count})}) {
+                        device->upload(random_values(count, static_cast<std::uint64_t>(rank)).data(), tensor);
+                        const auto done = ranks.broadcast(tensor, root);
+                        ASSERT_TRUE(done) << done.error().message;
+                        EXPECT_EQ(device->values_of<float>(ranks.result_of(tensor)), theirs)
+                            << ::testing::PrintToString(nodes) << " from " << root << " to " << rank;
+                        ASSERT_TRUE(ranks.node_barrier()) << "before the first frees it";
+                    }
+                }
+            }
+        });
+    }
+}
+
 // Where nodes are even by a way of its own, elsewhere through the world.
 TEST(NodeCommunicatorTest, AddsUpFewNumbersAgainAndAgainWhileALargeSumGoesOn) {
     for (const std::vector<int>& nodes : std::vector<std::vector<int>>{
@@ -150,7 +176,7 @@ TEST(NodeCommunicatorTest, AddsUpFewNumbersAgainAndAgainWhileALargeSumGoesOn) {
             const Tensor large = device->make_to_sum(Type::f32, {1 << 20});
             fill(large, rank, 0);
             ASSERT_TRUE(shared->communicator->start_all_reduce(large));
-            for (const std::int64_t count : {1, 2, 64, 2048, 2049, 7}) {
+            for (const std::int64_t count : {1, 2, 64, 2048, 2049, 40000, 7}) {
                 for (std::int64_t round = 0; round < 6; ++round) {
                     std::vector<double> mine, expected;
                     for (std::int64_t i = 0; i < count; ++i) {
@@ -169,6 +195,12 @@ TEST(NodeCommunicatorTest, AddsUpFewNumbersAgainAndAgainWhileALargeSumGoesOn) {
                     const Tensor most = device->copy_of<std::int64_t>(Type::i64, {2}, bits);
                     ASSERT_TRUE(shared->communicator->all_reduce(most, Reduction::max));
                     EXPECT_EQ(device->values_of<std::int64_t>(most), bits) << "the same bits on all";
+                    const Tensor places = device->make(Type::i64, {4 * count + ranks});
+                    std::fill_n(places.data<std::int64_t>(), places.elements(), (rank + 1) * (round + 1));
+                    ASSERT_TRUE(shared->communicator->all_reduce(places, Reduction::sum));
+                    EXPECT_EQ(device->values_of<std::int64_t>(places),
+                              std::vector<std::int64_t>(static_cast<std::size_t>(4 * count + ranks),
+                                                        ranks * (ranks + 1) / 2 * (round + 1)));
                 }
             }
             ASSERT_TRUE(shared->communicator->wait_all_reduces());
@@ -281,6 +313,12 @@ TEST(NodeCommunicatorTest, ARankThatLeavesEndsTheSumsOfAllOthersWithAnError) {
     }
 }
 
+void meet_all(::gloo::rendezvous::Store& store, int rank, int ranks) {
+    store.set("done-" + std::to_string(rank), {1});
+    for (int other = 0; other < ranks; ++other)
+        store.wait({"done-" + std::to_string(other)}, std::chrono::minutes(1));
+}
+
 TEST(NodeCommunicatorTest, ASumEndsWithTheWorld) {
     const std::vector<int> nodes{0, 0};
     as_threads(nodes.size(), [&](auto& store, int rank) {
@@ -300,9 +338,7 @@ TEST(NodeCommunicatorTest, ASumEndsWithTheWorld) {
             end();
             EXPECT_FALSE(shared->communicator->wait_all_reduces());
         }
-        // Both go on until here: it was not the end of the other that ended it.
-        const Tensor both = device->make(Type::f64, {1});
-        EXPECT_TRUE(shared->communicator->all_reduce(both, Reduction::sum));
+        meet_all(store, rank, 2);  // it was not the end of the other that ended it
     });
 }
 
@@ -331,8 +367,7 @@ TEST(NodeCommunicatorTest, ARankThatDoesNotComeIsWaitedForOnlySoLong) {
             ASSERT_FALSE(done);
             EXPECT_NE(done.error().message.find("waited"), std::string::npos) << done.error().message;
         }
-        const Tensor both = device->make(Type::f64, {1});
-        EXPECT_TRUE(shared->communicator->all_reduce(both, Reduction::sum));
+        meet_all(store, rank, 2);
     });
 }
 

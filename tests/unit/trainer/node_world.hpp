@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -50,6 +51,18 @@ inline Result<SharedNodes> join_nodes(::gloo::rendezvous::Store& store, const st
         for (const auto member : ranks) name += "-" + std::to_string(member);
         const auto place = std::find(ranks.begin(), ranks.end(), static_cast<std::uint32_t>(rank));
         return connect(store, name, static_cast<int>(place - ranks.begin()), ranks.size());
+    };
+    setting.gather = [&store, &nodes, rank, round = 0](const std::string& mine) mutable {
+        const std::string place = "gather-" + std::to_string(++round) + "-";
+        const std::string line = mine + "\n";  // a FileStore takes no empty value
+        prefixed(place, store).set(std::to_string(rank), std::vector<char>(line.begin(), line.end()));
+        std::vector<std::string> all;
+        for (std::size_t other = 0; other < nodes.size(); ++other) {
+            prefixed(place, store).wait({std::to_string(other)}, std::chrono::minutes(1));
+            const auto text = prefixed(place, store).get(std::to_string(other));
+            all.emplace_back(text.begin(), text.end() - 1);
+        }
+        return Result<std::vector<std::string>>(std::move(all));
     };
     return share_nodes(make_gloo(connect(store, "world", rank, nodes.size())), device, setting);
 }

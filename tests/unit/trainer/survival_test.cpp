@@ -34,6 +34,7 @@ class OfNode final : public Communicator {
     std::int64_t size() const override { return 3; }
     Result<void> all_reduce(const Tensor&, Reduction) override { return {}; }
     Result<void> all_gather(const Tensor&) override { return {}; }
+    Result<void> broadcast(const Tensor&, std::int64_t) override { return {}; }
     std::optional<NodeShare> node_share() const override { return NodeShare{index_, 3, 3}; }
 
  private:
@@ -170,6 +171,9 @@ class BreaksOff final : public Communicator {
     }
     Result<void> all_gather(const Tensor& tensor) override {
         return left_ < 0 ? fail(Fault::world, "a rank has died") : inner_.all_gather(tensor);
+    }
+    Result<void> broadcast(const Tensor& tensor, std::int64_t root) override {
+        return left_ < 0 ? fail(Fault::world, "a rank has died") : inner_.broadcast(tensor, root);
     }
 
  private:

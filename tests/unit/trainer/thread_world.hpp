@@ -63,6 +63,15 @@ class ThreadWorld {
             world_.meet_.arrive_and_wait();
             return {};
         }
+        Result<void> broadcast(const Tensor& tensor, std::int64_t root) override {
+            world_.shown_[static_cast<std::size_t>(rank_)] = tensor.data<std::byte>();
+            world_.meet_.arrive_and_wait();
+            if (root != rank_)
+                std::copy_n(world_.shown_[static_cast<std::size_t>(root)], tensor.bytes(),
+                            tensor.data<std::byte>());
+            world_.meet_.arrive_and_wait();
+            return {};
+        }
 
      private:
         ThreadWorld& world_;

@@ -84,6 +84,9 @@ class Disturbed final : public Communicator {
         return done;
     }
     Result<void> all_gather(const Tensor& tensor) override { return inner_.all_gather(tensor); }
+    Result<void> broadcast(const Tensor& tensor, std::int64_t root) override {
+        return inner_.broadcast(tensor, root);
+    }
 
  private:
     Communicator& inner_;
@@ -190,6 +193,7 @@ class CutOff final : public Communicator {
         return {};
     }
     Result<void> all_gather(const Tensor&) override { return {}; }
+    Result<void> broadcast(const Tensor&, std::int64_t) override { return {}; }
 };
 
 TEST(Training, EndsWithTheStepWhoseWholeBatchCouldNotBeAddedUp) {

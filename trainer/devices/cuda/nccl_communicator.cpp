@@ -89,6 +89,13 @@ class NcclCommunicator final : public Communicator {
         return settled("all-gather", begun == ncclSuccess ? ended : begun);
     }
 
+    Result<void> broadcast(const Tensor& tensor, std::int64_t root) override {
+        DP_TRY(device_.status());
+        void* data = tensor.data<void>();
+        return settled("broadcast", ncclBroadcast(data, data, tensor.bytes(), ncclChar,
+                                                  static_cast<int>(root), comm_, device_.stream()));
+    }
+
     // On a separate stream, after what the device has queued so far.
     Result<void> start_all_reduce(const Tensor& tensor) override {
         DP_TRY(wait(device_.stream(), aside_));

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A communicator that connects when it is first used: a mesh of many ranks has a connection between any two, and
+// where the ranks of a node share memory nobody may ever need it. parallel/world.cpp makes it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "trainer/base/communicator.hpp"
+
+namespace dp::trainer {
+
+class ConnectedLater final : public Communicator {
+ public:
+    using Connect = std::function<Result<std::unique_ptr<Communicator>>()>;
+
+    // `name`: of what `connect` makes. Every rank uses it first in the same call.
+    ConnectedLater(std::string_view name, std::int64_t rank, std::int64_t size, Connect connect)
+        : name_(name), rank_(rank), size_(size), connect_(std::move(connect)) {}
+
+    std::string_view name() const override { return name_; }
+    std::int64_t rank() const override { return rank_; }
+    std::int64_t size() const override { return size_; }
+
+    Result<void> all_reduce(const Tensor& tensor, Reduction reduction) override {
+        DP_TRY(connect());
+        return connected_->all_reduce(tensor, reduction);
+    }
+    Result<void> all_gather(const Tensor& tensor) override {
+        DP_TRY(connect());
+        return connected_->all_gather(tensor);
+    }
+    Result<void> broadcast(const Tensor& tensor, std::int64_t root) override {
+        DP_TRY(connect());
+        return connected_->broadcast(tensor, root);
+    }
+    Result<void> start_all_reduce(const Tensor& tensor) override {
+        DP_TRY(connect());
+        return connected_->start_all_reduce(tensor);
+    }
+    Result<void> wait_all_reduces() override {
+        return connected_ ? connected_->wait_all_reduces() : Result<void>();
+    }
+
+ private:
+    const std::string_view name_;
+    const std::int64_t rank_, size_;
+    const Connect connect_;
+    std::unique_ptr<Communicator> connected_;
+
+    Result<void> connect() {
+        if (!connected_) connected_ = DP_TRY(connect_());
+        return {};
+    }
+};
+
+}  // namespace dp::trainer
