@@ -217,11 +217,15 @@ void for_each_open(const ConnectedSockets& sockets, Act act) {
 // A mesh whose waits end with an error when the step or its generation ends: Gloo itself would wait until its
 // timeout for a rank that is stopped or cut off. Shutting down its connections wakes what reads and writes them
 // itself (Gloo's synchronous mode): those that the process got while it connected (and any that another thread
-// opened meanwhile).
+// opened meanwhile). Closing them keeps Gloo's thread from looking again and again at what still comes for those who wait
+// no more.
 class Mesh : public ::gloo::rendezvous::Context {
  public:
     using ::gloo::rendezvous::Context::Context;
-    ~Mesh() override { watch_.reset(); }  // before the connections are closed and their numbers used again
+    ~Mesh() override {
+        watch_.reset();  // before the connections are closed and their numbers used again
+        if (closing_.joinable()) closing_.join();
+    }
 
     // Call it once the mesh is connected.
     void take(const ConnectedSockets& before) {
@@ -251,6 +255,8 @@ class Mesh : public ::gloo::rendezvous::Context {
             if (event.kind == DP_EVENT_DEATHS) return;
             transport_->interrupt();
             for_each_open(sockets_, [](int fd) { shutdown(fd, SHUT_RDWR); });
+            // By a thread of its own: each connection waits for Gloo's thread, which wakes every 10 ms.
+            if (!closing_.joinable()) closing_ = std::thread([this] { close_pairs(); });
         });
         if (watch) watch_ = std::make_unique<EventWatch>(std::move(*watch));
     }
@@ -259,6 +265,12 @@ class Mesh : public ::gloo::rendezvous::Context {
     std::shared_ptr<InterruptibleContext> transport_;
     ConnectedSockets sockets_;
     std::unique_ptr<EventWatch> watch_;
+    std::thread closing_;
+
+    void close_pairs() {
+        for (int peer = 0; peer < size; ++peer)
+            if (const auto& pair = getPair(peer)) pair->close();
+    }
 };
 
 }  // namespace

@@ -100,7 +100,7 @@ Result<void> generate(const GenerateOptions& options) {
 
     const auto device = open_cpu(threads_for(read_launch_context()));
     const auto model = make_language_model(shape);
-    model->place(*device, 0, 1, type_of(options.precision));
+    model->place(*device, std::nullopt, 1, type_of(options.precision));
     DP_TRY(device->status());
     const std::vector<Vector> values{{"values", model->parameters().values(), true}};
     const auto path = checkpoint_path(options.checkpoint_directory, manifest.progress.step);

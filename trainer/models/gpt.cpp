@@ -54,7 +54,7 @@ class Gpt final : public LanguageModel {
         last_.norm = norm("ln_f");
     }
 
-    void place(Device& device, std::uint64_t seed, std::int64_t rows, Type type) override {
+    void place(Device& device, std::optional<std::uint64_t> seed, std::int64_t rows, Type type) override {
         device_ = &device;
         parameters_.place(device, seed, type);
         const std::int64_t r = rows * shape_.sequence, c = shape_.hidden;

@@ -53,7 +53,7 @@ class LayeredModel : public Model {
  public:
     explicit LayeredModel(std::int64_t inputs) : inputs_(inputs) {}
 
-    void place(Device& device, std::uint64_t seed, std::int64_t rows, Type type) override {
+    void place(Device& device, std::optional<std::uint64_t> seed, std::int64_t rows, Type type) override {
         device_ = &device;
         parameters_.place(device, seed, type);
         for (Layer* layer : layers_) layer->place(device, rows, type);

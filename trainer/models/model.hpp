@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,8 +56,9 @@ class Model {
     void set_whole_batch(SyncBatchNorm whole) { whole_batch_ = std::move(whole); }
 
     // Allocates everything for batches of up to `rows` samples. `type`, f32 or bf16: the type of activations,
-    // and of a batch's features other than tokens.
-    virtual void place(Device& device, std::uint64_t seed, std::int64_t rows, Type type = Type::f32) = 0;
+    // and of a batch's features other than tokens. `seed` is ParameterSet::place()'s.
+    virtual void place(Device& device, std::optional<std::uint64_t> seed, std::int64_t rows,
+                       Type type = Type::f32) = 0;
     // Adds the batch's loss and correct predictions to `metrics` (devices/device.hpp).
     virtual void evaluate(const Batch& batch, const Tensor& metrics) = 0;
     // The same, and sets the gradients to `scale` times those of the sum of the samples' losses.

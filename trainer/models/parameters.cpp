@@ -32,9 +32,9 @@ Buffer& ParameterSet::add_buffer(std::string name, Shape shape, std::vector<floa
     return all_buffers_.emplace_back(Buffer{std::move(name), std::move(shape), std::move(initial), {}});
 }
 
-void ParameterSet::place(Device& device, std::uint64_t seed, Type compute_type) {
+void ParameterSet::place(Device& device, std::optional<std::uint64_t> seed, Type compute_type) {
     const std::int64_t total = padded_count();
-    std::vector<float> initial(static_cast<std::size_t>(total), 0.0f);
+    std::vector<float> initial(seed ? static_cast<std::size_t>(total) : 0, 0.0f);
     values_ = device.make_of_node(Type::f32, {total});
     compute_copy_ = compute_type == Type::f32 ? values_ : device.make_of_node(compute_type, {total});
     gradients_ = device.make_to_sum(Type::f32, {total});
@@ -43,9 +43,11 @@ void ParameterSet::place(Device& device, std::uint64_t seed, Type compute_type) 
         for (std::size_t number = 0; number < parameters_.size(); ++number) {
             Parameter& parameter = parameters_[number];
             if ((parameter.shape.size() > 1) != decays) continue;
-            Random random(seed, number);
             const std::int64_t count = elements_of(parameter.shape);
-            std::generate_n(initial.begin() + at, count, [&] { return draw(parameter.initial, random); });
+            if (seed) {
+                Random random(*seed, number);
+                std::generate_n(initial.begin() + at, count, [&] { return draw(parameter.initial, random); });
+            }
             parameter.first = at;
             parameter.value = values_.view(at, parameter.shape);
             parameter.compute_copy = compute_copy_.view(at, parameter.shape);
@@ -54,8 +56,10 @@ void ParameterSet::place(Device& device, std::uint64_t seed, Type compute_type) 
         }
         if (decays) decayed_ = at;
     }
-    device.upload(initial.data(), values_);
-    refresh_compute_copy(device);
+    if (seed) {
+        device.upload(initial.data(), values_);
+        refresh_compute_copy(device);
+    }
 
     if (all_buffers_.empty()) return;
     std::vector<float> buffers;

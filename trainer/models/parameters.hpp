@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,9 +60,9 @@ class ParameterSet {
     Buffer& add_buffer(std::string name, Shape shape, std::vector<float> initial);
 
     // Allocates on the device and draws the initial values from the seed: every rank draws the same, so no
-    // broadcast is needed (and the hash at the end of a run would tell). `compute_type`: the type that the
-    // model computes in, f32 or bf16.
-    void place(Device& device, std::uint64_t seed, Type compute_type = Type::f32);
+    // broadcast is needed (and the hash at the end of a run would tell). Without a seed they are zeros until the caller
+    // sets them, and refreshes the compute copy. `compute_type`: the type that the model computes in, f32 or bf16.
+    void place(Device& device, std::optional<std::uint64_t> seed, Type compute_type = Type::f32);
 
     // Updates the compute copy after a change of the values. Queued, as an operation is.
     void refresh_compute_copy(Device& device) const { refresh_compute_copy(device, {0, values_.elements()}); }

@@ -31,10 +31,10 @@ Tensor uploaded(Device& device, const std::vector<std::int32_t>& indices) {
 }
 
 // Places the model on the device, with room for training and test batches.
-void place_model(Model& model, const Settings& settings, Device& device) {
+void place_model(Model& model, const Settings& settings, std::optional<std::uint64_t> seed, Device& device) {
     const std::int64_t rows =
         std::max(settings.batch, test_batch_of(model.activations_per_sample(), settings.batch));
-    model.place(device, settings.seed, rows, type_of(settings.precision));
+    model.place(device, seed, rows, type_of(settings.precision));
     device.reserve_convolution_scratch(model.convolution_scratch(device, rows));
     if (settings.precision == Precision::bf16) device.reserve_copies(model.widest_operation(rows));
 }
@@ -302,7 +302,7 @@ class LiveRun final : public Remains {
 Result<void> repeat_step(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
                          Device& device, Communicator& communicator, std::int64_t steps, Observer& observer) {
     const auto schedule = DP_TRY(make_schedule(settings, data.train.count, communicator.size()));
-    place_model(model, settings, device);
+    place_model(model, settings, settings.seed, device);
     const TrainingContext context{info, model, data, settings, schedule, device, communicator, observer};
     Run run(context);
     DP_TRY(device.status());
@@ -314,7 +314,8 @@ Result<Outcome> train(const ModelInfo& info, Model& model, const Dataset& data, 
     const auto schedule = DP_TRY(make_schedule(settings, data.train.count, communicator.size()));
     std::optional<Survival::Source> source;
     if (survival != nullptr && survival->is_restart()) source = DP_TRY(survival->ask(device, communicator));
-    place_model(model, settings, device);
+    // What another rank gives needs no beginning.
+    place_model(model, settings, source ? std::nullopt : std::optional(settings.seed), device);
     // NCCL may report a death only after steps that used corrupt gradients; a sharded optimizer's part exists on one
     // rank only.
     const bool keeps = survival != nullptr && communicator.size() > 1 && communicator.name() != "nccl" &&

@@ -475,7 +475,7 @@ class Reader final : public Model {
     explicit Reader(std::vector<std::vector<std::int32_t>>& seen) : seen_(seen) {
         parameters_.add("unused", {1}, Initial::constant(0));
     }
-    void place(Device& device, std::uint64_t seed, std::int64_t, Type) override {
+    void place(Device& device, std::optional<std::uint64_t> seed, std::int64_t, Type) override {
         device_ = &device;
         parameters_.place(device, seed);
     }
