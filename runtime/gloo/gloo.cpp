@@ -21,6 +21,7 @@
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
+#include <system_error>
 #include <thread>
 
 #include "base/failure.hpp"
@@ -256,7 +257,12 @@ class Mesh : public ::gloo::rendezvous::Context {
             transport_->interrupt();
             for_each_open(sockets_, [](int fd) { shutdown(fd, SHUT_RDWR); });
             // By a thread of its own: each connection waits for Gloo's thread, which wakes every 10 ms.
-            if (!closing_.joinable()) closing_ = std::thread([this] { close_pairs(); });
+            if (closing_.joinable()) return;
+            try {
+                closing_ = std::thread([this] { close_pairs(); });
+            } catch (const std::system_error&) {
+                // No thread to be had: Gloo's may be busy for nothing until the mesh is destroyed.
+            }
         });
         if (watch) watch_ = std::make_unique<EventWatch>(std::move(*watch));
     }

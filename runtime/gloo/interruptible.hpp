@@ -61,33 +61,50 @@ class InterruptibleBuffer final : public ::gloo::transport::UnboundBuffer {
     ~InterruptibleBuffer() override { waits_->remove(buffer_.get()); }
 
     bool waitRecv(int* rank, Milliseconds timeout) override {
-        waits_->throw_if_interrupted();
-        return buffer_->waitRecv(rank, timeout) || was_aborted();
+        return unless_interrupted([&] { return buffer_->waitRecv(rank, timeout); });
     }
     bool waitSend(int* rank, Milliseconds timeout) override {
-        waits_->throw_if_interrupted();
-        return buffer_->waitSend(rank, timeout) || was_aborted();
+        return unless_interrupted([&] { return buffer_->waitSend(rank, timeout); });
     }
     void abortWaitRecv() override { buffer_->abortWaitRecv(); }
     void abortWaitSend() override { buffer_->abortWaitSend(); }
     void send(int to, std::uint64_t slot, std::size_t offset, std::size_t bytes) override {
-        buffer_->send(to, slot, offset, bytes);
+        unless_interrupted([&] {
+            buffer_->send(to, slot, offset, bytes);
+            return true;
+        });
     }
     void recv(int from, std::uint64_t slot, std::size_t offset, std::size_t bytes) override {
-        buffer_->recv(from, slot, offset, bytes);
+        unless_interrupted([&] {
+            buffer_->recv(from, slot, offset, bytes);
+            return true;
+        });
     }
     void recv(std::vector<int> from, std::uint64_t slot, std::size_t offset, std::size_t bytes) override {
-        buffer_->recv(std::move(from), slot, offset, bytes);
+        unless_interrupted([&] {
+            buffer_->recv(std::move(from), slot, offset, bytes);
+            return true;
+        });
     }
 
  private:
     std::unique_ptr<UnboundBuffer> buffer_;
     std::shared_ptr<InterruptibleWaits> waits_;
 
-    // By its user, who expects false, or by the end of the step.
-    bool was_aborted() {
+    // An interruption is what is told, whatever Gloo makes of connections that were closed meanwhile. A wait that its
+    // user has aborted returns false.
+    template <typename Call>
+    bool unless_interrupted(const Call& call) {
         waits_->throw_if_interrupted();
-        return false;
+        bool done = true;
+        try {
+            done = call();
+        } catch (...) {
+            waits_->throw_if_interrupted();
+            throw;
+        }
+        if (!done) waits_->throw_if_interrupted();
+        return done;
     }
 };
 

@@ -313,6 +313,19 @@ def test_dpctl_waterfall_says_how_the_world_came_up(cluster, world):
     training.trained_on()
 
 
+def test_ranks_of_one_node_are_ready_though_they_need_no_connection(cluster):
+    trainer = os.path.join(BUILD, "bin/trainer")
+    step = cluster.popen(["srun", "-N1", "-n3", "--dp-world=auto", trainer, "--model=linear", "--batch-size=4", "--epochs=1000000", "--log-interval=1", "--log-style=megatron"])
+    while "iteration" not in (line := step.stdout.readline()):
+        assert line, step.stderr.read()
+    job = cluster.run("squeue -h -o %A -u alice", check=True).stdout.split()[0]
+    shown = cluster.run(["srun", "--overlap", f"--jobid={job}", "-N1", "-n1", DPCTL, "waterfall"], check=True).stdout.splitlines()
+    ready = shown[1].split().index("ready")
+    assert all(row.split()[ready].isdigit() for row in shown[2:5]), shown
+    cluster.run(["scancel", job], check=True)
+    step.communicate(timeout=60)
+
+
 def test_metrics_are_served_to_the_user_and_root(cluster, world):
     training = world()
     job = cluster.run("squeue -h -o %A -u alice", check=True).stdout.split()[0]

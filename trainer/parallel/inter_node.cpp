@@ -4,6 +4,7 @@
 #include <gloo/transport/buffer.h>
 #include <gloo/transport/pair.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <vector>
@@ -67,7 +68,10 @@ void all_reduce_with(OtherNode& other, const Tensor& numbers, Reduction reductio
     } else {
         other.send(own, numbers.bytes());
         other.receive(received.data(), numbers.bytes());
-        reduce_into(own, received.data(), count, reduction);
+        // In the same order on both, for the same bits.
+        Number* first = answers ? received.data() : own;
+        reduce_into(first, answers ? own : received.data(), count, reduction);
+        if (answers) std::copy_n(first, count, own);
     }
 }
 

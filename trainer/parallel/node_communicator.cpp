@@ -238,12 +238,15 @@ class NodeCommunicator final : public Communicator {
     }
 };
 
-// The message of the first rank for which a step failed that all ranks have tried.
-Result<std::string> first_failure(const Result<void>& mine, const NodeSetting& setting) {
-    const auto all = DP_TRY(setting.gather(mine ? "" : mine.error().message));
-    for (std::size_t rank = 0; rank < all.size(); ++rank)
-        if (!all[rank].empty()) return fmt::format("rank {}: {}", rank, all[rank]);
-    return std::string();
+std::string message_of(const Result<void>& done) {
+    return done ? "" : done.error().message;
+}
+
+// Of the first rank that has one; "" if none has.
+std::string first_problem(const std::vector<std::string>& of_all) {
+    for (std::size_t rank = 0; rank < of_all.size(); ++rank)
+        if (!of_all[rank].empty()) return fmt::format("rank {}: {}", rank, of_all[rank]);
+    return "";
 }
 
 }  // namespace
@@ -254,13 +257,17 @@ Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, Device& dev
     auto memory = wanted.and_then(NodeMemory::make);
     auto sockets = memory.and_then([](const auto&) { return PeerSockets::open(); });
     const SocketName name = sockets ? sockets->name() : SocketName{};
-    const auto of_all = DP_TRY(setting.gather(fmt::format("{} {} {}", setting.node, name[0], name[1])));
+    const auto opened = sockets.map([](const auto&) {});
+    const auto of_all = DP_TRY(
+        setting.gather(fmt::format("{} {} {} {}", setting.node, name[0], name[1], message_of(opened))));
 
     std::vector<std::int64_t> nodes;
     std::vector<SocketName> names_of_all;
+    std::vector<std::string> problems;
     for (const std::string& said : of_all) {
         std::istringstream words(said);
         words >> nodes.emplace_back() >> names_of_all.emplace_back()[0] >> names_of_all.back()[1];
+        std::getline(words >> std::ws, problems.emplace_back());
     }
     const NodePlace place = place_among(nodes, world->rank());
     if (!place.is_any_shared) return SharedNodes{std::move(world), ""};
@@ -269,17 +276,15 @@ Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, Device& dev
     const auto me = static_cast<std::size_t>(place.local_rank);
 
     // Each step follows only if the one before it succeeded on all ranks.
-    using Step = std::function<Result<void>()>;
-    const Step open = [&] { return sockets.map([](const auto&) {}); },
-               send = [&] { return sockets->send_fd(names, me, (*memory)->file()); },
-               accept = [&]() -> Result<void> {
-                   auto files = DP_TRY(sockets->accept_fds(names.size(), me));
-                   return (*memory)->add_others(std::move(files), me);
-               };
-    for (const Step& step : {open, send, accept}) {
-        const auto failure = DP_TRY(first_failure(step(), setting));
-        if (!failure.empty()) return SharedNodes{std::move(world), failure};
-    }
+    const auto send = [&] { return sockets->send_fd(names, me, (*memory)->file()); };
+    const auto accept = [&]() -> Result<void> {
+        auto files = DP_TRY(sockets->accept_fds(names.size(), me));
+        return (*memory)->add_others(std::move(files), me);
+    };
+    std::string problem = first_problem(problems);
+    if (problem.empty()) problem = first_problem(DP_TRY(setting.gather(message_of(send()))));
+    if (problem.empty()) problem = first_problem(DP_TRY(setting.gather(message_of(accept()))));
+    if (!problem.empty()) return SharedNodes{std::move(world), problem};
 
     auto made = std::make_unique<NodeCommunicator>(std::move(world), std::move(nodes), place, setting,
                                                    *memory, std::move(*sockets));

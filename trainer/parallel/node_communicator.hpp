@@ -22,8 +22,7 @@ namespace dp::trainer {
 // What it needs from the world. The tests have a world of threads.
 struct NodeSetting {
     std::int64_t node = 0;  // this rank's: a number that the ranks of its node have, and no other rank
-    // Connects these ranks of the world, one per node, which all call; makes a new mesh for each name. Must
-    // stay valid as long as the communicator.
+    // Connects these ranks of the world, one per node, which all call; makes a new mesh for each name.
     std::function<Result<std::shared_ptr<::gloo::Context>>(const std::string& name,
                                                            std::vector<std::uint32_t> ranks)>
         connect;
@@ -42,9 +41,10 @@ struct SharedNodes {
     std::string why_not;
 };
 
-// Returns `world`, or a faster communicator that falls back on it where nodes have different numbers of ranks, for
-// all_gather() and for sums of what is elsewhere: start_all_reduce() sums in shared memory what `device` makes
-// with make_to_sum() from now on. Every rank calls. The device must outlive the result.
+// Returns `world`, or a faster communicator for what `device` makes with make_to_sum() from now on, and for numbers that
+// are reduced at once. It falls back on `world` for all_gather(), for asynchronous sums and broadcasts of other tensors,
+// and for all_reduce() where the nodes have different numbers of ranks or the same ranks in different orders. Every rank
+// calls. The device must outlive the result.
 Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, Device& device,
                                 const NodeSetting& setting);
 

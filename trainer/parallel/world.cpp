@@ -10,6 +10,7 @@
 
 #include "base/text.hpp"
 #include "dp/gloo.hpp"
+#include "libdp/internal.h"
 #include "trainer/devices/open.hpp"
 #include "trainer/parallel/connected_later.hpp"
 #include "trainer/parallel/gloo.hpp"
@@ -34,6 +35,9 @@ constexpr const char* kRestartsVariable = "TORCHELASTIC_MAX_RESTARTS";
 // How long a failure of the communicator may be ahead of the news of a death: a node that is cut off counts as lost
 // after the site's dead-after, usually 30 s.
 constexpr std::chrono::seconds kDeathIsKnown{45};
+
+// How long rank 0 waits for what a rank says before it asks in a way that tells who is missing.
+constexpr std::chrono::seconds kCollects{1};
 
 constexpr const char* kFirstSize = "trainer/first-size";
 
@@ -62,16 +66,26 @@ Result<std::vector<std::string>> gather(Context& context, const std::string& pla
     const auto key = [&](std::uint32_t rank) { return fmt::format("{}/{}", place, rank); };
     DP_TRY(context.set(key(world.rank), mine.substr(0, DP_MAX_VALUE_BYTES / world.size - 1))
                .map_error(world_error));
-    std::string lines;
-    for (std::uint32_t rank = 0; world.rank == 0 && rank < world.size; ++rank) {
-        const auto text = DP_TRY(context.get(key(rank)).map_error(world_error));
-        lines.append(text.begin(), text.end()).append("\n");
+    for (;;) {
+        std::string lines;
+        for (std::uint32_t rank = 0; world.rank == 0 && rank < world.size; ++rank) {
+            const auto text = context.get(key(rank), kCollects);
+            if (!text && text.error().status != DP_ERROR_TIMEOUT)
+                return tl::unexpected(world_error(text.error()));
+            if (!text) {
+                lines.clear();
+                break;
+            }
+            lines.append(text->begin(), text->end()).append("\n");
+        }
+        // Waits for all, who have then said theirs, and names those who do not come.
+        const auto told = DP_TRY(context.broadcast({place, {}}, lines).map_error(world_error));
+        if (told.empty()) continue;
+        std::istringstream all(std::string(told.begin(), told.end()));
+        std::vector<std::string> texts(world.size);
+        for (std::string& text : texts) std::getline(all, text);
+        return texts;
     }
-    const auto told = DP_TRY(context.broadcast({place, {}}, lines).map_error(world_error));
-    std::istringstream all(std::string(told.begin(), told.end()));
-    std::vector<std::string> texts(world.size);
-    for (std::string& text : texts) std::getline(all, text);
-    return texts;
 }
 
 }  // namespace
@@ -178,6 +192,8 @@ Result<std::unique_ptr<Communicator>> World::share_memory(std::unique_ptr<Commun
     if (!shared.why_not.empty())
         note_ =
             fmt::format("ranks of a node share no memory, and reduce through Gloo alone: {}", shared.why_not);
+    else if (shared.communicator->node_share())
+        dp_internal_ready(context_->get());  // of one node's ranks no mesh says so
     return std::move(shared.communicator);
 }
 

@@ -65,6 +65,7 @@ Result<std::optional<Survival::Source>> Survival::ask(Device& device, Communicat
     mine[kWaited] = bits_of(began_ ? elapsed_since(*began_) : 0);
     const auto all = DP_TRY(gather_of_all_ranks(mine, device, communicator));
     asked_ = Clock::now();
+    room_ = {};
     const auto of = [&](std::int64_t rank) { return all.data() + rank * kFields; };
 
     std::int64_t newest = -1, first = 0, holders = 0;
@@ -113,13 +114,13 @@ Result<std::optional<Survival::Source>> Survival::ask(Device& device, Communicat
 Result<void> Survival::give(const Source& source, std::span<const Part> parts,
                             std::span<const std::int64_t> sizes, Device& device, Communicator& communicator) {
     const std::int64_t most = std::min(kChunk, *std::ranges::max_element(sizes));
-    const Tensor room = device.make_to_sum(Type::f32, {most});
+    room_ = device.make_to_sum(Type::f32, {most});
     std::vector<float> arrived(static_cast<std::size_t>(most));
     for (std::size_t vector = 0; vector < parts.size(); ++vector) {
         const Part& part = parts[vector];
         for (std::int64_t at = 0; at < sizes[vector]; at += kChunk) {
             const std::int64_t numbers = std::min(kChunk, sizes[vector] - at);
-            const Tensor chunk = room.view(0, {numbers});
+            const Tensor chunk = room_.view(0, {numbers});
             if (source.rank == communicator.rank()) device.upload(copy_[vector].data() + at, chunk);
             DP_TRY(device.status());
             DP_TRY(communicator.broadcast(chunk, source.rank));
@@ -132,6 +133,7 @@ Result<void> Survival::give(const Source& source, std::span<const Part> parts,
             DP_TRY(communicator.node_barrier());  // all have read it
         }
     }
+    room_ = {};
     return device.status();
 }
 

@@ -87,6 +87,9 @@ class Survival {
     std::unique_ptr<Remains> remains_;
     std::optional<Progress> copied_;  // the source's, until all have it
     std::int64_t last_world_ = 0;     // of the remains or the copy
+    // What travels. Where that has failed it stays until all have left give(): others of the node may still read it, and
+    // pass on what they read.
+    Tensor room_;
     std::vector<std::vector<float>> copy_;
     std::optional<std::chrono::steady_clock::time_point> began_;
     std::chrono::steady_clock::time_point asked_;
