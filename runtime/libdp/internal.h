@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What libdp offers only to its own parts (libdp-nccl, libdp-gloo, the trainer): symbol version DP_PRIVATE_0.1.
+ * What libdp offers only to its own parts (libdp-nccl, libdp-gloo): symbol version DP_PRIVATE_0.1.
  */
 #pragma once
 

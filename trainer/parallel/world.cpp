@@ -10,7 +10,6 @@
 
 #include "base/text.hpp"
 #include "dp/gloo.hpp"
-#include "libdp/internal.h"
 #include "trainer/devices/open.hpp"
 #include "trainer/parallel/connected_later.hpp"
 #include "trainer/parallel/gloo.hpp"
@@ -192,8 +191,9 @@ Result<std::unique_ptr<Communicator>> World::share_memory(std::unique_ptr<Commun
     if (!shared.why_not.empty())
         note_ =
             fmt::format("ranks of a node share no memory, and reduce through Gloo alone: {}", shared.why_not);
-    else if (shared.communicator->node_share())
-        dp_internal_ready(context_->get());  // of one node's ranks no mesh says so
+    // Ranks of one node need no mesh. That of each one alone tells the daemon that it is ready.
+    else if (context_->world().nodes == 1 && shared.communicator->node_share())
+        DP_TRY(mesh_of(*context_, {"trainer/alone", {context_->world().rank}}));
     return std::move(shared.communicator);
 }
 
