@@ -100,10 +100,12 @@ Try<Addresses> broker_addresses(const State& s) {
     }
     Addresses addresses;
     for (const auto& host : hosts) {
-        const auto some = DP_TRY(addresses_of(host, s.site.host_suffix));
+        Addresses some = DP_TRY(addresses_of(host, s.site.host_suffix));
+        // A relay tries all that it is given, and an address in another network may answer first.
+        if (s.interface) some = through(*s.interface, std::move(some));
         addresses.insert(addresses.end(), some.begin(), some.end());
     }
-    return s.interface ? nearest_first(std::move(addresses), *s.interface) : addresses;
+    return addresses;
 }
 
 }  // namespace dp::plugin

@@ -94,11 +94,12 @@ Try<InterfaceAddress> choose_interface(const std::string& wanted, const std::vec
                 ")");
 }
 
-std::vector<std::string> nearest_first(std::vector<std::string> addresses, const InterfaceAddress& own) {
+std::vector<std::string> through(const InterfaceAddress& own, std::vector<std::string> addresses) {
     const auto network = parse_cidr(own.address + "/" + std::to_string(own.prefix));
-    if (network)
-        std::stable_partition(addresses.begin(), addresses.end(),
-                              [&](const std::string& address) { return network->contains(address); });
+    if (!network) return addresses;
+    const auto elsewhere = std::stable_partition(addresses.begin(), addresses.end(),
+                                                 [&](const auto& one) { return network->contains(one); });
+    if (elsewhere != addresses.begin()) addresses.erase(elsewhere, addresses.end());
     return addresses;
 }
 

@@ -29,8 +29,8 @@ std::vector<InterfaceAddress> all_interfaces();
 Try<InterfaceAddress> choose_interface(const std::string& wanted, const std::vector<InterfaceAddress>& all,
                                        const std::string& host, uint32_t nodes);
 
-// The addresses of another host, those in the network of `own` first: they are reached through it. Pure.
-std::vector<std::string> nearest_first(std::vector<std::string> addresses, const InterfaceAddress& own);
+// The addresses of another host that are in the network of `own`, or all of them if none is. Pure.
+std::vector<std::string> through(const InterfaceAddress& own, std::vector<std::string> addresses);
 
 bool is_loopback(const std::string& address);
 

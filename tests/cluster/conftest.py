@@ -11,7 +11,7 @@ import pytest
 sys.dont_write_bytecode = True  # run as root in somebody's checkout
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 
-from localcluster.harness import VERSION, TestCluster  # noqa: E402
+from localcluster.harness import ACCOUNTING, VERSION, TestCluster  # noqa: E402
 
 
 def pytest_configure(config):
@@ -69,13 +69,25 @@ def plugin():
 @pytest.fixture(scope="session")
 def cluster():
     """Two nodes, up for the whole session. See localcluster/harness.py for what it can do."""
-    with TestCluster(cluster_name()) as up:
+    with TestCluster(cluster_name(), accounting=ACCOUNTING) as up:
         yield up
+
+
+@pytest.fixture(scope="module")
+def one_step_each(cluster):
+    """However often ranks began in a module's tests, a program in one of their jobs is one step in Slurm's accounting."""
+    first = cluster.next_job()
+    yield
+    if cluster.accounting:
+        cluster.assert_one_step_each(first)
+    else:
+        print("not looked at: the accounting, which clusters of this Slurm do not have here")
 
 
 @pytest.fixture
 def another_cluster():
-    """A function that starts one more cluster: another_cluster(nodes=2, plugstack_args="…"); taken down after the test."""
+    """A function that starts one more cluster: another_cluster(nodes=2, plugstack_args="…"); taken down after the test. In one with
+    accounting=True a program in a job is one step in the accounts."""
     started = []
 
     def start(**keywords):
@@ -84,5 +96,10 @@ def another_cluster():
         return one.up()
 
     yield start
-    for one in started:
-        one.down()
+    try:
+        for one in started:
+            if one.accounting:
+                one.assert_one_step_each(1)
+    finally:
+        for one in started:
+            one.down()

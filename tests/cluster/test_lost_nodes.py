@@ -7,11 +7,11 @@ import signal
 import time
 
 import pytest
-from localcluster.harness import BUILD, VERSION, until
+from localcluster.harness import ACCOUNTING, BUILD, VERSION, until
 from test_restarts import RANK, begun, parent_of, ranks_of
 
 # dead-after is the site's; Slurm itself takes a silent node for down after its SlurmdTimeout, 10 s here.
-SITE = {"plugstack_args": "dead-after=3", "conf": ("SlurmdTimeout=10",)}
+SITE = {"plugstack_args": "dead-after=3", "conf": ("SlurmdTimeout=10",), "accounting": ACCOUNTING}
 
 
 class Step:

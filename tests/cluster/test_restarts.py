@@ -9,7 +9,7 @@ import signal
 import time
 
 import pytest
-from localcluster.harness import BUILD, until
+from localcluster.harness import ACCOUNTING, BUILD, until
 from localcluster.names import USERS
 
 RANK = os.path.join(BUILD, "tests/rank")
@@ -17,6 +17,9 @@ RESTART = ["--dp-on-failure=restart"]
 TWO_NODES = ["srun", "-N2", "--ntasks-per-node=2", *RESTART]
 BEGAN_ANYWHERE = re.compile(r"generation \d+ began")
 BEGAN = re.compile(r"slurm-dp: (.*); generation (\d+) began (\d+\.\d\d) s later$")
+
+
+pytestmark = pytest.mark.usefixtures("one_step_each")
 
 
 def ranks_of(cluster, command=RANK):
@@ -122,6 +125,19 @@ def test_a_step_that_no_restart_helps_ends_and_says_why(cluster, how):
     assert f"task 0: Exited with exit code {code}" in done.stderr or "task 0: Killed" in done.stderr, done.stderr
     cluster.assert_nothing_left()
     cluster.assert_idle()
+
+
+@pytest.mark.skipif(not ACCOUNTING, reason="clusters of this Slurm have no accounting here")
+def test_slurm_accounts_for_a_step_as_it_does_without_keepers(cluster):
+    ways = ["exit 0", "exit 2", "exit 64", "kill -9 $$"]
+    first = cluster.next_job()
+    for how in ways:
+        for options in (["--dp-on-failure=abort"], [*RESTART, "--dp-restarts=0"]):
+            cluster.run(["srun", "-N2", "--ntasks-per-node=2", *options, "sh", "-c", f"[ $RANK = 0 ] && {{ sleep 0.2; {how}; }}; [ '{how}' = 'exit 0' ] || exec sleep 600"])
+    accounts = [steps for _, steps in sorted(cluster.accounts(first).items())]
+    for how, without, with_keepers in zip(ways, accounts[::2], accounts[1::2], strict=True):
+        ((_, _, state, _),) = without
+        assert with_keepers == without and state == ("COMPLETED" if how == "exit 0" else "CANCELLED"), (how, without, with_keepers)
 
 
 def test_what_ranks_leave_behind_does_not_live_on(cluster, tmp_path):

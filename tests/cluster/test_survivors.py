@@ -12,6 +12,8 @@ from localcluster.harness import BUILD, until
 from test_lost_nodes import SITE, Step
 from test_restarts import BEGAN, RANK, TWO_NODES, end, ranks_of
 
+pytestmark = pytest.mark.usefixtures("one_step_each")
+
 TRAINER = os.path.join(BUILD, "bin/trainer")
 SAVED = "/home/alice/saved"
 ENOUGH = "/home/alice/enough"  # ends the program

@@ -11,6 +11,7 @@ from .names import CHECKOUT, Cluster
 from .versions import tested
 
 VERSION = tested()
+ACCOUNTING = not VERSION.suite  # whether a cluster of that Slurm can have it here
 BUILD = VERSION.path()  # where the product and the tests' programs are built for the Slurm that is tested
 SCRIPT = os.path.join(CHECKOUT, "tests", "cluster", "cluster")
 
@@ -24,7 +25,7 @@ class TestCluster:
 
     __test__ = False  # pytest: not a class of tests
 
-    def __init__(self, name, nodes=2, plugstack_args="", plugin=None, required=False, root=None, conf=(), cgroup=None):
+    def __init__(self, name, nodes=2, plugstack_args="", plugin=None, required=False, root=None, conf=(), cgroup=None, accounting=False):
         self.name = name
         self.nodes = [f"node{n:02d}" for n in range(1, nodes + 1)]
         self._plugstack_args = plugstack_args
@@ -32,6 +33,7 @@ class TestCluster:
         self._plugin = plugin
         self._root = root
         self._conf = conf
+        self.accounting = accounting
         self._cgroup = cgroup or os.environ.get("DP_TEST_CGROUP") or "v1"
         self._paths = Cluster(name)
         self.environment = {**os.environ, "DP_CLUSTER": name}
@@ -49,6 +51,8 @@ class TestCluster:
         else:
             command += ["--slurm", VERSION.number]
         command += ["--cgroup", self._cgroup]
+        if self.accounting:
+            command += ["--accounting"]
         for line in self._conf:
             command += ["--conf", line]
         self.script(*command, timeout=120)
@@ -206,6 +210,36 @@ class TestCluster:
         left = _until_empty(problem, deadline)
         if left:
             raise Left(f"left after {deadline} s: " + "; ".join(f"{p['node']}: {p['command']} ({p['pid']})" for p in left))
+
+    def next_job(self):
+        return int(self.run("scontrol show config | sed -n 's/^NEXT_JOB_ID *= *//p'", user="root", check=True).stdout)
+
+    def accounts(self, since, ended=True, deadline=10):
+        """What Slurm's accounting has of the jobs from that number on: {job: [(step, program, state, exit code)]}. It learns of them every 5 s,
+        and is waited for: until it knows all, or all their ends."""
+        def known():
+            lines = self.run(["sacct", "--allusers", "--noheader", "--parsable2", "--starttime=today", "--format=JobID,JobName,State,ExitCode"], user="root",
+                             check=True).stdout.splitlines()
+            jobs = {job: [] for job in range(since, self.next_job())}
+            for number, program, state, code in (line.split("|") for line in lines):
+                job, _, step = number.partition(".")
+                jobs.get(int(job.split("+")[0]), []).append((step, program, state.split()[0], code))  # 7+1: a heterogeneous job's second component
+            return jobs
+
+        def is_enough(rows):
+            return rows and not (ended and any(state in ("PENDING", "RUNNING", "SUSPENDED") for *_, state, _ in rows))
+
+        end = time.monotonic() + deadline
+        while not all(map(is_enough, (found := known()).values())) and time.monotonic() < end:
+            time.sleep(0.1)
+        return {job: [row for row in rows if row[0]] for job, rows in found.items()}
+
+    def assert_one_step_each(self, since):
+        """In each of the jobs from that number on, a program is one step in Slurm's accounting, however often its ranks began."""
+        found = self.accounts(since, ended=False)
+        # The components of a heterogeneous step have its number.
+        several = {job: steps for job, steps in found.items() if len({step[:2] for step in steps}) > len({program for _, program, *_ in steps})}
+        assert not several, f"a program in several steps of a job: {several}"
 
     def assert_no_second_longer(self, step, plain, pairs):
         """The step takes no second longer than the plain one beside it, which is what a helper costs each step that outlives its last task.

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 
-from . import enter, kernel
+from . import accounting, enter, kernel
 from .machine import GPUS, RDUS, TILES
 from .names import HEAD, USERS, ClusterError
 
@@ -18,9 +18,9 @@ def node_names(count):
     return [f"node{n:02d}" for n in range(1, count + 1)]
 
 
-def write_etc(cluster, nodes, plugstack, groups, root=None, conf=()):
+def write_etc(cluster, nodes, plugstack, groups, root=None, conf=(), accounts=False):
     """Everything that the machines mount below /etc. root: the folder that is their disk, None for this machine's own; conf: further
-    lines of slurm.conf, KEY=VALUE, and of topology.conf, SwitchName=…"""
+    lines of slurm.conf, KEY=VALUE, and of topology.conf, SwitchName=…; accounts: whether Slurm keeps accounts of jobs and steps."""
     slurm = os.path.join(cluster.etc, "slurm")
     os.makedirs(slurm)
     os.makedirs(cluster.logs)
@@ -31,6 +31,9 @@ def write_etc(cluster, nodes, plugstack, groups, root=None, conf=()):
 
     hosts = ["127.0.0.1 localhost", f"{cluster.address(HEAD)} {HEAD}"] + [f"{cluster.address(n)} {n}" for n in nodes]
     _write(os.path.join(cluster.etc, "hosts"), "\n".join(hosts) + "\n")
+    if accounts:
+        _write(os.path.join(slurm, "slurmdbd.conf"), accounting.slurmdbd_conf(cluster), 0o600)
+        conf = [*accounting.CONF, *conf]
     switches = [line for line in conf if line.startswith("SwitchName=")]
     _write(os.path.join(slurm, "slurm.conf"), _with(_slurm_conf(cluster, nodes), [line for line in conf if line not in switches]))
     if switches:
@@ -129,12 +132,13 @@ def _write(path, content, mode=0o644):
         out.write(data)
 
 
-def start_services(cluster, groups, machine, pid, preload=None):
+def start_services(cluster, groups, machine, pid, preload=None, accounts=False):
     """Begins to start munge and Slurm's daemon in a machine; returns a function that waits for it and returns the exit code.
-    preload: a library for the daemon."""
+    preload: a library for the daemon; accounts: whether slurmctld's accounting comes before it."""
     munge = (f"munged --key-file={cluster.state}/munge/munge.key --log-file={cluster.log(f'munged-{machine}.log')} "
              "--pid-file=/run/munge/munged.pid --seed-file=/run/munge/munged.seed --socket=/run/munge/munge.socket.2")
     daemon = "slurmctld" if machine == HEAD else "slurmd"
+    before = f"{munge} && {accounting.start(cluster)}" if accounts else munge
     if preload:
         daemon = f"env LD_PRELOAD={preload} {daemon}"
     child = os.fork()
@@ -149,7 +153,7 @@ def start_services(cluster, groups, machine, pid, preload=None):
             # A clean environment: what the caller's has (SLURM_CONF, LD_LIBRARY_PATH …) is not a machine's.
             os.environ.clear()
             os.environ["LANG"] = "C.UTF-8"
-            os._exit(enter.run(groups, machine, pid, "root", ["sh", "-c", f"{munge} && exec {daemon}"], "/"))
+            os._exit(enter.run(groups, machine, pid, "root", ["sh", "-c", f"{before} && exec {daemon}"], "/"))
         finally:
             os._exit(1)
     return lambda: os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -207,7 +211,7 @@ def evidence(cluster, machines):
     out = []
     for machine in machines:
         slurm = "slurmctld.log" if machine == HEAD else f"slurmd-{machine}.log"
-        for name in (f"start-{machine}.log", f"munged-{machine}.log", slurm):
+        for name in (f"start-{machine}.log", f"munged-{machine}.log", *(("mariadb.log", "slurmdbd.log") if machine == HEAD else ()), slurm):
             try:
                 with open(cluster.log(name), encoding="utf-8", errors="replace") as lines:
                     tail = lines.readlines()[-12:]

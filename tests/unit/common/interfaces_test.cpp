@@ -73,12 +73,13 @@ TEST(Interfaces, OfThisHostIncludeLoopback) {
     EXPECT_TRUE(loopback);
 }
 
-TEST(Addresses, OfTheChosenNetworkComeFirst) {
+TEST(Addresses, OfTheChosenNetworkOnlyIfThereAreAny) {
     using List = std::vector<std::string>;
-    EXPECT_EQ(nearest_first({"192.168.0.9", "10.1.3.4", "fd00:1::9"}, kHost[2]),
-              (List{"10.1.3.4", "192.168.0.9", "fd00:1::9"}));
-    EXPECT_EQ(nearest_first({"192.168.0.9", "fd00:1::9"}, kHost[3]), (List{"fd00:1::9", "192.168.0.9"}));
-    EXPECT_EQ(nearest_first({"a", "b"}, {}), (List{"a", "b"}));
+    EXPECT_EQ(through(kHost[2], {"192.168.0.9", "10.1.3.4", "fd00:1::9"}), (List{"10.1.3.4"}));
+    EXPECT_EQ(through(kHost[2], {"192.168.0.9", "10.1.3.4", "10.1.3.5"}), (List{"10.1.3.4", "10.1.3.5"}));
+    EXPECT_EQ(through(kHost[3], {"192.168.0.9", "fd00:1::9"}), (List{"fd00:1::9"}));
+    EXPECT_EQ(through(kHost[2], {"192.168.0.9", "fd00:1::9"}), (List{"192.168.0.9", "fd00:1::9"}));
+    EXPECT_EQ(through({}, {"a", "b"}), (List{"a", "b"}));
 }
 
 TEST(Addresses, LoopbackAndLinkLocalReachNobody) {
