@@ -2,12 +2,13 @@
 """What a death costs, in one run on one machine: from the death of one of 32 real ranks until the last of them has begun its next life, with
 --dp-on-failure=restart, with torchrun's restart of the same program, and with another srun of it; from the death of a rank, a node or
 the broker until the last of many simulated nodes has the next generation's plan; what a death costs the bundled trainer, whose other processes
-go on; and what keepers cost a step that nobody disturbs."""
+go on; and what keepers cost a launch, and copies of a sharded optimizer a training step, that nobody disturbs."""
 import json
 import os
 import random
 import statistics
 
+import peer_copies
 import plot
 import survivors
 from allocation import Allocation
@@ -176,10 +177,12 @@ def run(options):
             allocation.close()
             survived = survivors.measure(cluster, NODES, RANKS_PER_NODE, options.rounds)
             times = _launches(cluster, SMOKE_LAUNCHES if options.smoke else LAUNCHES)
+            copies = peer_copies.measure(cluster, options.rounds, options.smoke)
             cluster.assert_idle()
             cluster.assert_nothing_left()
         result["recoveries_ms"], result["survivors"], result["launches_s"] = found, survived, times
-        result["targets"] += report_deaths(found) + survivors.report(survived, RANKS) + report_launches(times)
+        result["peer_copies_ms"] = copies
+        result["targets"] += report_deaths(found) + survivors.report(survived, RANKS) + report_launches(times) + peer_copies.report(copies)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as out:
             json.dump(result, out, indent=1)

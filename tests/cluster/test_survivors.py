@@ -194,10 +194,38 @@ def test_a_death_while_checkpoints_are_written(cluster, undisturbed):
     assert "unfinished" not in cluster.run(["ls", "-a", SAVED]).stdout
 
 
-def test_a_sharded_optimizer_goes_back_to_the_checkpoint(cluster, undisturbed):
+def test_a_sharded_optimizer_survives_in_copies(cluster, undisturbed):
+    program = steps(3000, "--shard-optimizer")
+    training = Training(cluster, [*TWO_NODES, *program])
+    training.trains()
+    for _ in range(3):
+        training.kill_one()
+        time.sleep(random.uniform(1, 1.5))
+    out, end_, err = training.end()
+    assert end_["parameters_hash"] == undisturbed(*program) and end_["parameters_equal_on_all_ranks"], (end_, err)
+    assert end_["recoveries"] == 3 and end_["steps_repeated"] <= 3, (out, err)
+    assert len(re.findall(r"continuing after step \d+ from \d ranks' memory; recovery took [\d.]+ s; [01] steps? repeated", out)) == 3, out
+    cluster.assert_nothing_left(deadline=3)
+
+
+def test_a_sharded_optimizer_survives_its_node(another_cluster, undisturbed):
+    """Copies are on other nodes."""
+    site = another_cluster(nodes=3, **SITE)
+    program = steps(2000, "--shard-optimizer")
+    training = Training(site, ["srun", "-N3", "--ntasks-per-node=2", "--no-kill", "--dp-on-failure=restart", "--dp-spares=1", *program])
+    training.trains()
+    site.kill("node02")
+    out, _ = training.step.communicate(timeout=200)
+    end_ = json.loads(out.splitlines()[-1])
+    assert end_["parameters_hash"] == undisturbed(*program)
+    assert end_["recoveries"] == 1 and end_["steps_repeated"] <= 1, out
+    assert " from 2 ranks' memory; " in out, out
+
+
+def test_without_copies_a_sharded_optimizer_goes_back_to_the_checkpoint(cluster, undisturbed):
     cluster.run(f"rm -rf {SAVED}; mkdir {SAVED}", check=True)
     program = steps(1500, "--shard-optimizer")
-    training = Training(cluster, [*TWO_NODES, *program, f"--checkpoint-dir={SAVED}", "--save-interval=300"])
+    training = Training(cluster, [*TWO_NODES, *program, "--peer-copy=0", f"--checkpoint-dir={SAVED}", "--save-interval=300"])
     training.trains()
     training.kill_one()
     out, end_, err = training.end()

@@ -59,6 +59,10 @@ class Communicator {
     // Where the sum, or what was broadcast, then is: there, or in a tensor that the node's ranks share, with the original undefined.
     virtual Tensor result_of(const Tensor& tensor) { return tensor; }
 
+    // The rank whose part of a sharded optimizer this one may keep a copy of: another for each, on another node if the
+    // nodes have as many ranks each.
+    virtual std::int64_t peer() const { return (rank() + size() - 1) % size(); }
+
     // If the ranks of a node keep one copy of sums and of Device::make_of_node(). Set on all ranks or none.
     virtual std::optional<NodeShare> node_share() const { return std::nullopt; }
     // A barrier of the node's ranks: afterwards all of them see what they wrote there. Every rank calls.

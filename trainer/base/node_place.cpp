@@ -35,6 +35,12 @@ NodePlace place_among(std::span<const std::int64_t> node_of_rank, std::int64_t r
     return place;
 }
 
+std::optional<std::int64_t> NodePlace::peer_before(std::int64_t rank) const {
+    if (!is_homogeneous || nodes < 2) return std::nullopt;
+    const auto here = std::find(peers.begin(), peers.end(), rank);
+    return here == peers.begin() ? peers.back() : *std::prev(here);
+}
+
 std::int64_t slices_of(std::int64_t numbers, std::int64_t ranks) {
     return std::clamp<std::int64_t>(numbers / kLeastSlice, 1, ranks);
 }

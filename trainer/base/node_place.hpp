@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,6 +23,9 @@ struct NodePlace {
     bool is_any_shared = false;        // a node has more than one rank
     // Every node has the same number of ranks in the same order, so results are bit-identical everywhere.
     bool is_homogeneous = false;
+
+    // Of nodes with as many ranks each, the peer of `rank`, which this place is, on the node before; nullopt if there is none.
+    std::optional<std::int64_t> peer_before(std::int64_t rank) const;
 };
 
 // `node_of_rank`: any number that is the same for the ranks of a node.

@@ -43,11 +43,13 @@ Result<void> check_shards_seen(const fs::path& unfinished, const Manifest& manif
 }  // namespace
 
 Checkpointer::Checkpointer(const CheckpointPlan& plan, Continuation now, std::string data_source,
-                           std::vector<Vector> vectors, Device& device, Communicator& communicator)
+                           std::vector<Vector> vectors, std::vector<Vector> copies, Device& device,
+                           Communicator& communicator)
     : plan_(plan),
       now_(std::move(now)),
       data_source_(std::move(data_source)),
       vectors_(std::move(vectors)),
+      copies_(std::move(copies)),
       device_(device),
       communicator_(communicator) {
     for (const auto& vector : vectors_) now_.vectors.push_back(vector.name);
@@ -117,7 +119,10 @@ Result<Manifest> Checkpointer::restore_from(std::int64_t step) {
         manifest->progress.correct += manifest->shards[static_cast<std::size_t>(theirs)].correct;
     }
     DP_TRY(together(sound));
-    DP_TRY(together(read_vectors(path, *manifest, now_.training.parameters, vectors_, device_)));
+    const auto read = [&](const std::vector<Vector>& vectors) {
+        return read_vectors(path, *manifest, now_.training.parameters, vectors, device_);
+    };
+    DP_TRY(together(read(vectors_).and_then([&] { return read(copies_); })));
     return manifest;
 }
 

@@ -25,9 +25,11 @@ namespace dp::trainer {
 
 class Checkpointer {
  public:
-    // `now`: of this training; `vectors` are what is saved and restored. Its `now.vectors` need not be set.
+    // `now`: of this training; `vectors` are what is saved and restored, `copies` other parts of these that are only restored.
+    // Its `now.vectors` need not be set.
     Checkpointer(const CheckpointPlan& plan, Continuation now, std::string data_source,
-                 std::vector<Vector> vectors, Device& device, Communicator& communicator);
+                 std::vector<Vector> vectors, std::vector<Vector> copies, Device& device,
+                 Communicator& communicator);
 
     // A line for the user, on one rank.
     using Tell = std::function<void(const std::string&)>;
@@ -50,7 +52,7 @@ class Checkpointer {
     const CheckpointPlan& plan_;
     Continuation now_;
     std::string data_source_;
-    std::vector<Vector> vectors_;
+    std::vector<Vector> vectors_, copies_;
     Device& device_;
     Communicator& communicator_;
     std::unique_ptr<DirectoryLock> claim_;  // rank 0's, of the directory, once it has looked there

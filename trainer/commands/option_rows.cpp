@@ -145,6 +145,9 @@ void add_optimizer(OptionList& list, Options& o) {
               kCost);
     list.flag("--shard-optimizer,--use-distributed-optimizer", training.shard_optimizer,
               "shard the optimizer's state over the ranks (ZeRO stage 1)", kCourse);
+    list.add("--peer-copy", training.peer_copy, whole(0, kBillion),
+             "with restarts: a second rank keeps each shard; 0: none does (default: 1)", kCostIfGiven)
+        .needs = "--shard-optimizer";
 }
 
 void add_data_and_device(OptionList& list, Options& o) {

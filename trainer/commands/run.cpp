@@ -364,6 +364,10 @@ class Generations {
         };
         DP_TRY(agree_on(world_, "the data", load(), "give the same data on all nodes"));
         Settings& training = prepared_->options.training;
+        if (!world_.can_restart())
+            training.peer_copy = 0;
+        else if (!given_.gave("--peer-copy"))
+            training.peer_copy = 1;
         first_size_ = world_.first_size();
         training.accumulate = DP_TRY(accumulate_in(world_.size(), first_size_, accumulate_));
         return {};

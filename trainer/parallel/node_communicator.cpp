@@ -93,6 +93,7 @@ class NodeCommunicator final : public Communicator {
         return part ? Tensor(memory_->of_first(*part), Type::f32, tensor.shape()) : tensor;
     }
 
+    std::int64_t peer() const override { return place_.peer_before(rank()).value_or(Communicator::peer()); }
     std::optional<NodeShare> node_share() const override {
         return NodeShare{place_.local_rank, static_cast<std::int64_t>(memory_->ranks()), place_.fewest};
     }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "trainer/base/standard_streams.hpp"
 
@@ -86,11 +87,14 @@ std::string recovery_line(const RecoveryReport& report) {
     const std::string repeated = report.repeated ? fmt::format("; {} step{} repeated", *report.repeated,
                                                                *report.repeated == 1 ? "" : "s")
                                                  : "";
-    if (!report.from)
+    if (report.from.empty())
         return fmt::format("no rank had the whole state in memory: continuing after step {}{}", report.step,
                            repeated);
-    return fmt::format("continuing after step {} from rank {}'s memory; recovery took {:.2f} s{}",
-                       report.step, *report.from, report.seconds, repeated);
+    const std::size_t givers = std::set(report.from.begin(), report.from.end()).size();
+    return fmt::format(
+        "continuing after step {} from {} memory; recovery took {:.2f} s{}", report.step,
+        givers == 1 ? fmt::format("rank {}'s", report.from.front()) : fmt::format("{} ranks'", givers),
+        report.seconds, repeated);
 }
 
 void Report::on_recovery(const RecoveryReport& report) {

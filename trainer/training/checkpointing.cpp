@@ -18,10 +18,17 @@ std::vector<Place> places_of(const std::deque<Buffer>& buffers) {
     return places;
 }
 
+std::vector<Vector> vectors_of(const Optimizer& optimizer, std::int64_t values) {
+    std::vector<Vector> vectors;
+    for (auto& state : optimizer.state())
+        vectors.push_back({state.name, state.numbers, true, state.first, values});
+    return vectors;
+}
+
 std::vector<Vector> vectors_of(const ParameterSet& parameters, const Optimizer& optimizer) {
     std::vector<Vector> vectors{{"values", parameters.values(), true}};
-    for (auto& state : optimizer.state())
-        vectors.push_back({state.name, state.numbers, true, state.first, parameters.values().elements()});
+    for (auto& state : vectors_of(optimizer, parameters.values().elements()))
+        vectors.push_back(std::move(state));
     if (parameters.buffers()) vectors.push_back({"buffers", parameters.buffers(), false});
     return vectors;
 }
@@ -49,12 +56,15 @@ Continuation continuation_of(const ModelInfo& info, const Model& model, const Da
             model.looks_at_whole_batch() ? settings.batch * world : 0};
 }
 
-Checkpointing::Checkpointing(const TrainingContext& run, const Optimizer& optimizer)
+Checkpointing::Checkpointing(const TrainingContext& run, const Optimizer& optimizer, const PeerCopy* copy)
     : run_(run),
       checkpointer_(
           run.settings.checkpoints,
           continuation_of(run.info, run.model, run.data, run.settings, run.schedule, run.communicator.size()),
-          run.data.source, vectors_of(run.model.parameters(), optimizer), run.device, run.communicator),
+          run.data.source, vectors_of(run.model.parameters(), optimizer),
+          copy == nullptr ? std::vector<Vector>()
+                          : vectors_of(copy->optimizer(), run.model.parameters().values().elements()),
+          run.device, run.communicator),
       stop_(run.settings.checkpoints.stop_signal, run.device, run.communicator) {}
 
 Result<std::optional<Progress>> Checkpointing::restore() {

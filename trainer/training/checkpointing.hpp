@@ -13,7 +13,7 @@
 #include "trainer/checkpoint/checkpointer.hpp"
 #include "trainer/checkpoint/stop.hpp"
 #include "trainer/training/context.hpp"
-#include "trainer/training/optimizer.hpp"
+#include "trainer/training/peer_copy.hpp"
 
 namespace dp::trainer {
 
@@ -27,7 +27,8 @@ Continuation continuation_of(const ModelInfo& info, const Model& model, const Da
 class Checkpointing {
  public:
     // Every rank makes one.
-    Checkpointing(const TrainingContext& run, const Optimizer& optimizer);
+    // `copy`: what is restored besides, or nullptr.
+    Checkpointing(const TrainingContext& run, const Optimizer& optimizer, const PeerCopy* copy);
 
     // The progress, if it resumes from a checkpoint, which sets parameters and optimizer. Every rank calls.
     Result<std::optional<Progress>> restore();

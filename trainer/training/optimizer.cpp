@@ -19,10 +19,9 @@ struct Stretch {
 };
 
 // The ranges of a part, which the border between the two may cross; a single one without weight decay.
-std::vector<Stretch> stretches_of(const ParameterSet& parameters, const Shard& part, double decay) {
+std::vector<Stretch> stretches_of(const Shard& part, std::int64_t decayed, double decay) {
     if (decay == 0) return {{part.first, part.count, 0}};
-    const std::int64_t end = part.first + part.count,
-                       border = std::clamp(parameters.decayed(), part.first, end);
+    const std::int64_t end = part.first + part.count, border = std::clamp(decayed, part.first, end);
     return {{part.first, border - part.first, decay}, {border, end - border, 0}};
 }
 
@@ -52,27 +51,25 @@ Optimizer::Optimizer(const OptimizerOptions& options, Device& device, const Shar
     }
 }
 
-void Optimizer::step(const ParameterSet& parameters, const Tensor& gradients, double rate) {
+void Optimizer::step(const Slice& values, std::int64_t decayed, const Slice& gradients, double rate) {
     ++steps_;
-    update(part_, parameters, gradients, rate);
+    update(part_, values, decayed, gradients, rate);
 }
 
-void Optimizer::update(const Shard& part, const ParameterSet& parameters, const Tensor& gradients,
+void Optimizer::update(const Shard& part, const Slice& values, std::int64_t decayed, const Slice& gradients,
                        double rate) {
-    for (const auto& [begin, count, decay] : stretches_of(parameters, part, options_.decay)) {
+    for (const auto& [first, count, decay] : stretches_of(part, decayed, options_.decay)) {
         if (count == 0) continue;
-        const std::int64_t first = begin;
-        const Shape shape{count};
+        const Shard stretch{first, count};
         const auto state = [&](std::size_t i) {
-            return state_[i].numbers.view(first - state_[i].first, shape);
+            return Slice{state_[i].numbers, state_[i].first}.of(stretch);
         };
-        const Tensor values = parameters.values().view(first, shape), mine = gradients.view(first, shape);
         if (options_.kind == Optimization::sgd)
-            device_.sgd(values, mine, state(0),
+            device_.sgd(values.of(stretch), gradients.of(stretch), state(0),
                         {static_cast<float>(rate), static_cast<float>(options_.constants.momentum),
                          static_cast<float>(decay)});
         else
-            device_.adam(values, mine, state(0), state(1),
+            device_.adam(values.of(stretch), gradients.of(stretch), state(0), state(1),
                          adam_step(options_.constants, steps_, rate, decay));
     }
 }

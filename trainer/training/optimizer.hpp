@@ -33,6 +33,14 @@ struct OptimizerOptions {
     OptimizerConstants constants = {};
 };
 
+// Numbers of a vector that is laid out like the values, from `first` on.
+struct Slice {
+    Tensor numbers;
+    std::int64_t first = 0;
+
+    Tensor of(const Shard& part) const { return numbers.view(part.first - first, {part.count}); }
+};
+
 // f32 numbers of state that the optimizer holds for each parameter.
 int state_per_parameter(Optimization kind);
 
@@ -46,10 +54,17 @@ class Optimizer {
     // The part of the values that this rank updates.
     const Shard& part() const { return part_; }
     // Updates them. `gradients` is as long as all values together.
-    void step(const ParameterSet& parameters, const Tensor& gradients, double rate);
+    void step(const ParameterSet& parameters, const Tensor& gradients, double rate) {
+        step({parameters.values()}, parameters.decayed(), {gradients}, rate);
+    }
+    // The same for values and gradients that may be those of its part alone. `decayed`: elements of all values with
+    // weight decay.
+    void step(const Slice& values, std::int64_t decayed, const Slice& gradients, double rate);
 
-    // The same for the part of a rank of this node that died before it updated it in the last step.
-    void update(const Shard& part, const ParameterSet& parameters, const Tensor& gradients, double rate);
+    // The last step once more, for a part that was left out: that of a rank of this node that died before it.
+    void update(const Shard& part, const ParameterSet& parameters, const Tensor& gradients, double rate) {
+        update(part, {parameters.values()}, parameters.decayed(), {gradients}, rate);
+    }
 
     // The state for checkpoints: tensors laid out like the values, by name, and the number of steps, from
     // which resume() continues.
@@ -67,6 +82,9 @@ class Optimizer {
     Shard part_;
     std::vector<State> state_;
     std::int64_t steps_ = 0;
+
+    void update(const Shard& part, const Slice& values, std::int64_t decayed, const Slice& gradients,
+                double rate);
 };
 
 }  // namespace dp::trainer

@@ -30,9 +30,12 @@ struct Settings {
     double weight_decay = 0;
     OptimizerConstants constants;
     bool shard_optimizer = false;  // its state is shared out among the ranks (optimizer.hpp)
-    std::int64_t accumulate = 1;   // batches of a rank that make a step, whose gradients are added up
-    std::optional<double> clip;    // the largest norm of all gradients together; larger ones are scaled down
-    bool skip_bad_steps = false;   // those with NaN or infinite gradients; so is it with `clip`
+    // If not 0, and the training survives deaths, another rank keeps a copy of each part of a sharded optimizer
+    // (peer_copy.hpp), which may be so many steps old, and never is any.
+    std::int64_t peer_copy = 0;
+    std::int64_t accumulate = 1;  // batches of a rank that make a step, whose gradients are added up
+    std::optional<double> clip;   // the largest norm of all gradients together; larger ones are scaled down
+    bool skip_bad_steps = false;  // those with NaN or infinite gradients; so is it with `clip`
     Optimization optimizer = Optimization::adam;
     Precision precision = Precision::fp32;
     std::uint64_t seed = 1;

@@ -41,6 +41,14 @@ class StepMarks {
         const auto [least, most] = std::ranges::minmax(all);
         return least > kChanges && most - least <= 1 ? std::optional(most - 1) : std::nullopt;
     }
+    // The same for this rank's part alone, whatever state the others' are in. `completes`: it can take the step that another
+    // rank of the node has taken.
+    std::optional<std::int64_t> mine(bool completes) const {
+        const std::vector<std::int64_t> all = read();
+        const std::int64_t here = all[mine_], most = std::ranges::max(all);
+        if (here <= kChanges) return std::nullopt;
+        return (completes && most == here + 1 ? most : here) - 1;
+    }
     // The ranks of this node whose parts are behind that, by local rank.
     std::vector<std::int64_t> behind() const {
         const std::vector<std::int64_t> all = read();

@@ -33,7 +33,8 @@ enum Field {
     kRepeated,
     kWaited,
     kWorld,
-    kFields
+    kParts,  // first and count of each; {0, 0}: none
+    kFields = kParts + 2 * Remains::kMostParts
 };
 
 std::int64_t bits_of(double number) {
@@ -45,8 +46,10 @@ double number_of(std::int64_t bits) {
 
 }  // namespace
 
-Result<std::optional<Survival::Source>> Survival::ask(Device& device, Communicator& communicator) {
-    const auto held = copied_ ? copied_ : remains_ ? remains_->progress() : std::nullopt;
+Result<std::optional<Survival::Source>> Survival::ask(std::int64_t values, Device& device,
+                                                      Communicator& communicator) {
+    const auto held = copy_ ? std::optional(copy_->progress) : remains_ ? remains_->progress() : std::nullopt;
+    const std::vector<Shard> parts = copy_ ? copy_->parts : held ? remains_->parts() : std::vector<Shard>();
     std::array<std::int64_t, kFields> mine{};
     mine[kStep] = held ? held->step : -1;
     if (held) {
@@ -55,6 +58,10 @@ Result<std::optional<Survival::Source>> Survival::ask(Device& device, Communicat
         mine[kBad] = held->bad_in_a_row;
         mine[kLoss] = bits_of(held->loss);
         mine[kCorrect] = bits_of(held->correct);
+    }
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        mine[kParts + 2 * i] = parts[i].first;
+        mine[kParts + 2 * i + 1] = parts[i].count;
     }
     if (remains_) last_world_ = remains_->world();
     mine[kWorld] = last_world_;
@@ -68,12 +75,13 @@ Result<std::optional<Survival::Source>> Survival::ask(Device& device, Communicat
     room_ = {};
     const auto of = [&](std::int64_t rank) { return all.data() + rank * kFields; };
 
-    std::int64_t newest = -1, first = 0, holders = 0;
+    std::vector<Holding> holdings;
     for (std::int64_t rank = 0; rank < communicator.size(); ++rank) {
         const std::int64_t* said = of(rank);
-        if (said[kStep] > newest) {
-            newest = said[kStep];
-            first = rank;
+        if (said[kStep] >= 0) {
+            holdings.push_back({rank, said[kStep], {}});
+            for (std::size_t i = 0; i < Remains::kMostParts; ++i)
+                holdings.back().parts.push_back({said[kParts + 2 * i], said[kParts + 2 * i + 1]});
         }
         reached_ = std::max(reached_, said[kReached]);
         totals_.recoveries = std::max(totals_.recoveries, said[kRecoveries]);
@@ -81,68 +89,91 @@ Result<std::optional<Survival::Source>> Survival::ask(Device& device, Communicat
         totals_.repeated = std::max(totals_.repeated, said[kRepeated]);
         seconds_ = std::max(seconds_, number_of(said[kWaited]));
     }
+    const auto whole = newest_whole(holdings, values);
     std::optional<Source> source;
-    if (newest >= 0) {
+    bool gives = false;
+    if (whole) {
+        const std::int64_t first = std::ranges::min(whole->pieces, {}, &Piece::rank).rank;
         const std::int64_t* said = of(first);
-        source = Source{first, {newest, said[kSkipped], said[kSkippedInEpoch], said[kBad], 0, 0}};
-        for (std::int64_t rank = 0; rank < communicator.size(); ++rank) {
-            if (of(rank)[kStep] != newest) continue;
+        source = Source{
+            first, whole->pieces, {whole->step, said[kSkipped], said[kSkippedInEpoch], said[kBad], 0, 0}};
+        double holders = 0;
+        for (const Holding& one : holdings) {
+            if (one.step != whole->step) continue;
             ++holders;
-            source->progress.loss += number_of(of(rank)[kLoss]);
-            source->progress.correct += number_of(of(rank)[kCorrect]);
+            source->progress.loss += number_of(of(one.rank)[kLoss]);
+            source->progress.correct += number_of(of(one.rank)[kCorrect]);
         }
-        source->progress.loss /= static_cast<double>(holders);
-        source->progress.correct /= static_cast<double>(holders);
-        if (held && held->step == newest) source->progress = *held;
+        source->progress.loss /= holders;
+        source->progress.correct /= holders;
+        if (held && held->step == whole->step) source->progress = *held;
         const double share = static_cast<double>(said[kWorld]) / static_cast<double>(communicator.size());
         source->progress.loss *= share;
         source->progress.correct *= share;
+        gives = std::ranges::find(whole->pieces, communicator.rank(), &Piece::rank) != whole->pieces.end();
     }
-    if (source && first == communicator.rank() && !copied_) {
-        copy_ = remains_->state();
-        copied_ = held;
+    const bool has_all = parts.size() == 1 && parts.front().count == values;
+    if (!whole || !held || held->step != whole->step || (has_all && !gives)) {
+        copy_.reset();
+    } else if (!copy_) {
+        copy_ = Copy{*held, parts, {}, {}};
+        for (std::size_t i = 0; i < parts.size(); ++i) copy_->state.push_back(remains_->state(i));
+        copy_->buffers = remains_->buffers();
         DP_TRY(device.status());
-    } else if (!source || first != communicator.rank()) {
-        copy_.clear();
-        copied_.reset();
     }
     remains_.reset();
     communicator_.reset();
     return source;
 }
 
-Result<void> Survival::give(const Source& source, std::span<const Part> parts,
-                            std::span<const std::int64_t> sizes, Device& device, Communicator& communicator) {
-    const std::int64_t most = std::min(kChunk, *std::ranges::max_element(sizes));
+Result<void> Survival::give(const Source& source, std::span<const std::vector<Part>> state,
+                            const Tensor& buffers, Device& device, Communicator& communicator) {
+    std::int64_t most = buffers ? buffers.elements() : 0;
+    for (const Piece& piece : source.pieces) most = std::max(most, piece.part.count);
+    most = std::min(kChunk, most);
     room_ = device.make_to_sum(Type::f32, {most});
     std::vector<float> arrived(static_cast<std::size_t>(most));
-    for (std::size_t vector = 0; vector < parts.size(); ++vector) {
-        const Part& part = parts[vector];
-        for (std::int64_t at = 0; at < sizes[vector]; at += kChunk) {
-            const std::int64_t numbers = std::min(kChunk, sizes[vector] - at);
-            const Tensor chunk = room_.view(0, {numbers});
-            if (source.rank == communicator.rank()) device.upload(copy_[vector].data() + at, chunk);
+    // From `rank`, which has them in `numbers`, to those who want them.
+    const auto send = [&](const Shard& piece, std::int64_t rank, const std::vector<float>* numbers,
+                          std::span<const Part> wanted) -> Result<void> {
+        for (std::int64_t at = piece.first; at < piece.first + piece.count; at += kChunk) {
+            const std::int64_t count = std::min(kChunk, piece.first + piece.count - at);
+            const Tensor chunk = room_.view(0, {count});
+            if (numbers != nullptr) device.upload(numbers->data() + (at - piece.first), chunk);
             DP_TRY(device.status());
-            DP_TRY(communicator.broadcast(chunk, source.rank));
-            const std::int64_t from = std::max(at, part.first);
-            const std::int64_t to = std::min(at + numbers, part.first + part.count);
-            if (from < to) {
+            DP_TRY(communicator.broadcast(chunk, rank));
+            for (const Part& part : wanted) {
+                const std::int64_t from = std::max(at, part.first);
+                const std::int64_t to = std::min(at + count, part.first + part.count);
+                if (from >= to) continue;
                 device.download(communicator.result_of(chunk).view(from - at, {to - from}), arrived.data());
                 device.upload(arrived.data(), part.tensor.view(from - part.first, {to - from}));
             }
             DP_TRY(communicator.node_barrier());  // all have read it
         }
+        return {};
+    };
+    const auto is_mine = [&](std::int64_t rank) { return rank == communicator.rank(); };
+    for (std::size_t vector = 0; vector < state.size(); ++vector)
+        for (const Piece& piece : source.pieces) {
+            const auto* numbers = is_mine(piece.rank) ? &copy_->state[piece.index][vector] : nullptr;
+            DP_TRY(send(piece.part, piece.rank, numbers, state[vector]));
+        }
+    if (buffers) {
+        const Part whole{buffers, 0, buffers.elements()};
+        const auto* numbers = is_mine(source.rank) ? &copy_->buffers : nullptr;
+        DP_TRY(send({0, buffers.elements()}, source.rank, numbers, {&whole, 1}));
     }
     room_ = {};
     return device.status();
 }
 
 RecoveryReport Survival::done(std::int64_t step, const std::optional<Source>& source) {
-    copy_ = {};
-    copied_.reset();
+    copy_.reset();
     began_.reset();
-    RecoveryReport report{step, source ? std::optional(source->rank) : std::nullopt, std::nullopt,
-                          seconds_ + elapsed_since(asked_)};
+    RecoveryReport report{step, {}, std::nullopt, seconds_ + elapsed_since(asked_)};
+    if (source)
+        for (const Piece& piece : source->pieces) report.from.push_back(piece.rank);
     if (reached_ > 0 || source) report.repeated = std::max<std::int64_t>(reached_ - step, 0);
     totals_.recoveries = std::max(totals_.recoveries + 1, generation_);
     totals_.seconds += report.seconds;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A training that survives its dead (--dp-on-failure=restart): the processes that are left keep its state, and in the
-// next generation one of them gives it to all. run.cpp has one for a process; train() uses it.
+// next generation they give it to all. run.cpp has one for a process; train() uses it.
 //
 //   train() fails because a peer has died         it leaves what it holds here (keep)
-//   the next generation's train() begins          the ranks say what they hold; the first of those that hold the
-//                                                 newest whole state is the source, and copies it to host memory (ask)
-//   its parameters and optimizer have been made   every rank takes the source's numbers (give)
+//   the next generation's train() begins          the ranks say what they hold: all of the state, or with a sharded
+//                                                 optimizer their own part and a copy of another's. Of the newest whole
+//                                                 state (holdings.hpp), the givers copy theirs to host memory (ask)
+//   its parameters and optimizer have been made   every rank takes the givers' numbers (give)
 #pragma once
 
 #include <chrono>
@@ -19,6 +20,7 @@
 #include "trainer/base/communicator.hpp"
 #include "trainer/checkpoint/manifest.hpp"
 #include "trainer/devices/device.hpp"
+#include "trainer/training/holdings.hpp"
 #include "trainer/training/observer.hpp"
 
 namespace dp::trainer {
@@ -27,14 +29,18 @@ namespace dp::trainer {
 class Remains {
  public:
     virtual ~Remains() = default;
-    // At the end of its last step; nullopt if not all of it is whole.
+    // At the end of its last step; nullopt if what it should hold is not whole.
     virtual std::optional<Progress> progress() = 0;
     // Ranks that trained.
     virtual std::int64_t world() const = 0;
     // The step that this rank has come to, whole or not.
     virtual std::int64_t reached() const = 0;
-    // Parameters, the optimizer's state and buffers, in the order of give().
-    virtual std::vector<std::vector<float>> state() = 0;
+    // Of parameters and optimizer, at most kMostParts: one is all of it, or this rank's own is the first.
+    virtual std::vector<Shard> parts() const = 0;
+    static constexpr std::size_t kMostParts = 2;
+    // The numbers of a part: parameters and the optimizer's state, in the order of give().
+    virtual std::vector<std::vector<float>> state(std::size_t part) = 0;
+    virtual std::vector<float> buffers() = 0;
 };
 
 class Survival {
@@ -50,7 +56,7 @@ class Survival {
     bool is_restart() const { return generation_ > 0; }
     // The state of a training that has failed, with what must live as long (its communicator).
     void keep(std::unique_ptr<Remains> remains) { remains_ = std::move(remains); }
-    bool has_remains() const { return remains_ != nullptr || !copy_.empty(); }
+    bool has_remains() const { return remains_ != nullptr || copy_; }
     // The first one counts, until the next generation has asked: a later one was made for a training that did not begin.
     void keep(std::unique_ptr<Communicator> communicator) {
         if (remains_ && !communicator_) communicator_ = std::move(communicator);
@@ -58,22 +64,25 @@ class Survival {
     // When this process heard of the death.
     void begin(std::chrono::steady_clock::time_point now) { began_ = now; }
 
-    // Who has the newest whole state; nullopt if nobody has. Frees what is left of the last generation, except for the
-    // source's copy. Every rank calls.
+    // Who has the newest whole state; nullopt if it is nowhere. Frees what is left of the last generation, except for
+    // copies of what is given, and of what may exist only here.
     struct Source {
-        std::int64_t rank;
+        std::int64_t rank;  // the first giver, which also gives the buffers
+        std::vector<Piece> pieces;
         // Loss and correct are this rank's, or the mean of those who have theirs; all together stand for the last world.
         Progress progress;
     };
-    Result<std::optional<Source>> ask(Device& device, Communicator& communicator);
+    // `values`: parameters, with padding. Every rank calls.
+    Result<std::optional<Source>> ask(std::int64_t values, Device& device, Communicator& communicator);
 
-    // Fills part of a tensor of f32 numbers: `part` of the `all` of the next vector of the source's state. Every rank
-    // calls, for the same vectors in the same order.
+    // Where this rank wants numbers of a vector that is given, f32.
     struct Part {
         Tensor tensor;              // receives them
         std::int64_t first, count;  // of the vector
     };
-    Result<void> give(const Source& source, std::span<const Part> parts, std::span<const std::int64_t> sizes,
+    // `state`: what it wants of each vector of state(), `buffers`: where it wants all of them, or undefined. Every rank
+    // calls, for as many vectors.
+    Result<void> give(const Source& source, std::span<const std::vector<Part>> state, const Tensor& buffers,
                       Device& device, Communicator& communicator);
 
     // The training stands at `step` again. What to tell, the same on all ranks.
@@ -81,16 +90,23 @@ class Survival {
     const Totals& totals() const { return totals_; }
 
  private:
+    // Of what this rank held, until all have it: it may be needed again.
+    struct Copy {
+        Progress progress;
+        std::vector<Shard> parts;
+        std::vector<std::vector<std::vector<float>>> state;  // by part
+        std::vector<float> buffers;
+    };
+
     std::int64_t generation_ = 0;
     // Destroyed in this order: the remains first.
     std::unique_ptr<Communicator> communicator_;
     std::unique_ptr<Remains> remains_;
-    std::optional<Progress> copied_;  // the source's, until all have it
-    std::int64_t last_world_ = 0;     // of the remains or the copy
+    std::optional<Copy> copy_;
+    std::int64_t last_world_ = 0;  // of the remains or the copy
     // What travels. Where that has failed it stays until all have left give(): others of the node may still read it, and
     // pass on what they read.
     Tensor room_;
-    std::vector<std::vector<float>> copy_;
     std::optional<std::chrono::steady_clock::time_point> began_;
     std::chrono::steady_clock::time_point asked_;
     double seconds_ = 0;        // of the one who heard first, until it asked

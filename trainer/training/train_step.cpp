@@ -19,13 +19,19 @@ std::int64_t values_of(const Model& model) {
     return model.parameters().values().elements();
 }
 
+OptimizerOptions options_of(const Settings& settings) {
+    return {settings.optimizer, settings.weight_decay, settings.constants};
+}
+
+Shard shard_of_rank(const TrainingContext& run, std::int64_t rank) {
+    return shard_of(values_of(run.model), rank, run.communicator.size());
+}
+
 Optimizer optimizer_of(const TrainingContext& run, const Shard& node_part) {
-    const Settings& settings = run.settings;
-    const OptimizerOptions options{settings.optimizer, settings.weight_decay, settings.constants};
-    const std::int64_t values = values_of(run.model);
-    if (settings.shard_optimizer)
-        return {options, run.device, shard_of(values, run.communicator.rank(), run.communicator.size())};
-    return {options, run.device, node_part, values};
+    const OptimizerOptions options = options_of(run.settings);
+    if (run.settings.shard_optimizer)
+        return {options, run.device, shard_of_rank(run, run.communicator.rank())};
+    return {options, run.device, node_part, values_of(run.model)};
 }
 
 }  // namespace
@@ -44,6 +50,9 @@ TrainStep::TrainStep(const TrainingContext& run)
         sum_ = run.device.make_to_sum(Type::f32, run.model.parameters().gradients().shape());
     if (skips_bad_steps_ || run.settings.log_every > 0)
         norm_.emplace(run.device, run.communicator, values_of(run.model));
+    if (run.settings.shard_optimizer && run.keeps_state)
+        copy_.emplace(options_of(run.settings), run.device, shard_of_rank(run, run.communicator.peer()),
+                      run.settings.clip.has_value());
 }
 
 Result<void> TrainStep::step(const Tensor& indices, std::int64_t number, const GlobalMetrics& ranks) {
@@ -64,6 +73,7 @@ Result<void> TrainStep::step(const Tensor& indices, std::int64_t number, const G
     hold(number);
     marks_.begin();
     optimizer_.step(run_.model.parameters(), gradients_, rate(number));
+    if (copy_) copy_->step(run_.model.parameters(), gradients_, rate(number));
     marks_.end(number);
     if (run_.settings.shard_optimizer) DP_TRY(gather_values());
     return share_values();
@@ -72,6 +82,7 @@ Result<void> TrainStep::step(const Tensor& indices, std::int64_t number, const G
 // Counts a step whose gradients are NaN or infinite, and clips large ones: this rank's part, as
 // torch.nn.utils.clip_grad_norm_ does.
 Result<bool> TrainStep::are_usable(std::int64_t number, const GlobalMetrics& ranks) {
+    if (copy_ && run_.settings.clip) copy_->take(gradients_);
     last_norm_ = DP_TRY(norm_->of(gradients_));
     if (!std::isfinite(last_norm_)) {
         if (++bad_in_a_row_ >= kMostBadSteps)
@@ -84,7 +95,10 @@ Result<bool> TrainStep::are_usable(std::int64_t number, const GlobalMetrics& ran
     }
     bad_in_a_row_ = 0;
     marks_.begin();  // clipped gradients are no longer the all-reduced ones
-    clip(optimizer_.part());
+    if (const auto factor = clip_factor()) {
+        scale(optimizer_.part(), *factor);
+        if (copy_) copy_->scale(*factor);
+    }
     return true;
 }
 
@@ -141,8 +155,12 @@ Result<void> TrainStep::resume(const Progress& progress) {
     optimizer_.resume(progress.step - progress.skipped);
     hold(progress.step);
     held_.progress = progress;
+    if (!copy_) marks_.end(progress.step);
+    DP_TRY(share_values());
+    if (!copy_) return {};
+    copy_->begin(run_.model.parameters(), progress.step - progress.skipped);
     marks_.end(progress.step);
-    return share_values();
+    return {};
 }
 
 void TrainStep::hold(std::int64_t step) {
@@ -155,7 +173,7 @@ void TrainStep::hold(std::int64_t step) {
 }
 
 std::optional<Progress> TrainStep::held() {
-    const auto step = marks_.newest();
+    const auto step = copy_ ? marks_.mine(!skips_bad_steps_) : marks_.newest();
     if (!run_.keeps_state || !step) return std::nullopt;
     // Another rank of this node has updated its part, so the sums are whole, but this one did not come to that.
     if (*step == held_.progress.step + 1 && !skips_bad_steps_) {
@@ -168,11 +186,20 @@ std::optional<Progress> TrainStep::held() {
 
 void TrainStep::complete() {
     if (held_.is_skipped) return;  // it changes nothing
+    const std::int64_t step = held_.progress.step;
+    if (copy_) {
+        if (marks_.mine(false) == step) return;
+        optimizer_.resume(step - 1);
+        optimizer_.step(run_.model.parameters(), gradients_, rate(step));
+        copy_->step(run_.model.parameters(), gradients_, rate(step));
+        return marks_.end(step);
+    }
     const NodeShare mine = run_.communicator.node_share().value_or(NodeShare{});
+    const auto factor = clip_factor();
     for (const std::int64_t rank : marks_.behind()) {
         const Shard part = NodeShare{rank, mine.ranks, mine.fewest}.part_of(values_of(run_.model));
-        clip(part);
-        optimizer_.update(part, run_.model.parameters(), gradients_, rate(held_.progress.step));
+        if (factor) scale(part, *factor);
+        optimizer_.update(part, run_.model.parameters(), gradients_, rate(step));
     }
 }
 
@@ -180,10 +207,14 @@ double TrainStep::rate(std::int64_t number) const {
     return rate_at(run_.settings.rate, number, run_.schedule.total_steps);
 }
 
-void TrainStep::clip(const Shard& part) {
-    if (run_.settings.clip && last_norm_ > *run_.settings.clip)
-        run_.device.scale(gradients_.view(part.first, {part.count}),
-                          static_cast<float>(*run_.settings.clip / (last_norm_ + 1e-6)));
+// Of the last step's gradients; nullopt if they are not clipped.
+std::optional<float> TrainStep::clip_factor() const {
+    if (!run_.settings.clip || last_norm_ <= *run_.settings.clip) return std::nullopt;
+    return static_cast<float>(*run_.settings.clip / (last_norm_ + 1e-6));
+}
+
+void TrainStep::scale(const Shard& part, float factor) {
+    run_.device.scale(gradients_.view(part.first, {part.count}), factor);
 }
 
 // After a change of the values: makes it visible to the ranks of this node.

@@ -14,6 +14,7 @@
 #include "trainer/training/gradient_norm.hpp"
 #include "trainer/training/gradient_reducer.hpp"
 #include "trainer/training/optimizer.hpp"
+#include "trainer/training/peer_copy.hpp"
 #include "trainer/training/step_marks.hpp"
 
 namespace dp::trainer {
@@ -40,13 +41,17 @@ class TrainStep {
 
     // For checkpoints and recovery.
     const Optimizer& optimizer() const { return optimizer_; }
+    const Shard& node_part() const { return node_part_; }
+    // Of another rank's part of a sharded optimizer; nullptr if there is none.
+    const PeerCopy* copy() const { return copy_ ? &*copy_ : nullptr; }
     // Parameters and optimizer are about to be restored; until resume(), they are not whole. Restores the counters.
     void begin_restore() { marks_.begin(); }
     Result<void> resume(const Progress& progress);
     // After a peer's death, with TrainingContext::keeps_state and once no rank trains any more: how far the parameters
     // and the optimizer are, nullopt if they are not whole; and the buffers then, which a later step may have begun to
     // change. Parts that ranks of this node had still to update, with gradients that all had summed, are updated by
-    // complete(), on one of them.
+    // complete(), on one of them. With a sharded optimizer all this is about the rank's own part and its copy of another,
+    // and each completes these.
     std::optional<Progress> held();
     void complete();
     std::int64_t reached() const { return held_.progress.step; }  // by this rank
@@ -57,6 +62,7 @@ class TrainStep {
     DeviceSamples samples_;
     Shard node_part_;  // of the values, that this rank looks after for its node
     Optimizer optimizer_;
+    std::optional<PeerCopy> copy_;
     GradientReducer reducer_;
     Tensor sum_;        // of gradients, where batches are accumulated
     Tensor gradients_;  // what the last step was made from: those of all batches and ranks
@@ -80,7 +86,8 @@ class TrainStep {
     Result<bool> are_usable(std::int64_t number, const GlobalMetrics& ranks);
     void hold(std::int64_t step);
     double rate(std::int64_t number) const;
-    void clip(const Shard& part);
+    std::optional<float> clip_factor() const;
+    void scale(const Shard& part, float factor);
     Result<void> share_values();
     Result<void> gather_values();
 };

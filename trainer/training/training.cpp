@@ -89,7 +89,8 @@ class Run {
           train_step_(run),
           evaluation_(run),
           log_(run.settings.log_every, run.settings.log_single) {
-        if (!run.settings.checkpoints.directory.empty()) checkpointing_.emplace(run, train_step_.optimizer());
+        if (!run.settings.checkpoints.directory.empty())
+            checkpointing_.emplace(run, train_step_.optimizer(), train_step_.copy());
     }
 
     // Resumes from a checkpoint, if there is one.
@@ -103,19 +104,21 @@ class Run {
         train_step_.begin_restore();
         if (checkpointing_) DP_TRY(checkpointing_->prepare());
         const ParameterSet& parameters = run_.model.parameters();
-        const Shard& mine = train_step_.optimizer().part();  // others of this node write theirs
-        const std::int64_t all = parameters.values().elements();
-        std::vector<Survival::Part> parts{
-            {parameters.values().view(mine.first, {mine.count}), mine.first, mine.count}};
-        for (const auto& state : train_step_.optimizer().state())
-            parts.push_back(
-                {state.numbers.view(mine.first - state.first, {mine.count}), mine.first, mine.count});
-        std::vector<std::int64_t> sizes(parts.size(), all);
-        if (const Tensor& buffers = parameters.buffers()) {
-            parts.push_back({buffers, 0, buffers.elements()});
-            sizes.push_back(buffers.elements());
+        const Optimizer& optimizer = train_step_.optimizer();
+        const PeerCopy* copy = train_step_.copy();
+        const auto want = [](const Slice& slice, const Shard& part) {
+            return Survival::Part{slice.of(part), part.first, part.count};
+        };
+        std::vector<std::vector<Survival::Part>> wanted{
+            {want({parameters.values()}, train_step_.node_part())}};  // others of this node write theirs
+        for (std::size_t i = 0; i < optimizer.state().size(); ++i) {
+            const auto part_of = [&](const Optimizer& one) {
+                return want({one.state()[i].numbers, one.state()[i].first}, one.part());
+            };
+            wanted.push_back({part_of(optimizer)});
+            if (copy != nullptr) wanted.back().push_back(part_of(copy->optimizer()));
         }
-        DP_TRY(survival.give(source, parts, sizes, run_.device, run_.communicator));
+        DP_TRY(survival.give(source, wanted, parameters.buffers(), run_.device, run_.communicator));
         resumed_ = source.progress;
         DP_TRY(train_step_.resume(resumed_));
         return checkpointing_ ? checkpointing_->catch_up(resumed_) : Result<void>();
@@ -124,15 +127,26 @@ class Run {
     // What the next generation may ask for (Remains).
     std::optional<Progress> held() { return train_step_.held(); }
     std::int64_t reached() const { return train_step_.reached(); }
-    std::vector<std::vector<float>> state() {
+    std::vector<Shard> parts() const {
+        const PeerCopy* copy = train_step_.copy();
+        if (copy == nullptr) return {{0, run_.model.parameters().values().elements()}};
+        return {train_step_.optimizer().part(), copy->part()};
+    }
+    std::vector<std::vector<float>> state(std::size_t part) {
         train_step_.complete();
+        const PeerCopy* copy = train_step_.copy();
+        const Tensor& values = run_.model.parameters().values();
+        const bool is_copy = part == 1;
+        const Optimizer& optimizer = is_copy ? copy->optimizer() : train_step_.optimizer();
         std::vector<std::vector<float>> vectors{
-            run_.device.values_of<float>(run_.model.parameters().values())};
-        for (const auto& state : train_step_.optimizer().state())
+            run_.device.values_of<float>(is_copy           ? copy->values()
+                                         : copy != nullptr ? Slice{values}.of(optimizer.part())
+                                                           : values)};
+        for (const auto& state : optimizer.state())
             vectors.push_back(run_.device.values_of<float>(state.numbers));
-        if (run_.model.parameters().buffers()) vectors.push_back(train_step_.held_buffers());
         return vectors;
     }
+    const std::vector<float>& buffers() const { return train_step_.held_buffers(); }
 
     std::int64_t resumed_step() const { return resumed_.step; }
     // The epoch of the last step: its end may not have been reported.
@@ -288,7 +302,9 @@ class LiveRun final : public Remains {
     std::optional<Progress> progress() override { return run_.held(); }
     std::int64_t world() const override { return world_; }
     std::int64_t reached() const override { return run_.reached(); }
-    std::vector<std::vector<float>> state() override { return run_.state(); }
+    std::vector<Shard> parts() const override { return run_.parts(); }
+    std::vector<std::vector<float>> state(std::size_t part) override { return run_.state(part); }
+    std::vector<float> buffers() override { return run_.buffers(); }
 
  private:
     Schedule schedule_;
@@ -313,13 +329,14 @@ Result<Outcome> train(const ModelInfo& info, Model& model, const Dataset& data, 
                       Device& device, Communicator& communicator, Observer& observer, Survival* survival) {
     const auto schedule = DP_TRY(make_schedule(settings, data.train.count, communicator.size()));
     std::optional<Survival::Source> source;
-    if (survival != nullptr && survival->is_restart()) source = DP_TRY(survival->ask(device, communicator));
+    if (survival != nullptr && survival->is_restart())
+        source = DP_TRY(survival->ask(model.parameters().padded_count(), device, communicator));
     // What another rank gives needs no beginning.
     place_model(model, settings, source ? std::nullopt : std::optional(settings.seed), device);
-    // NCCL may report a death only after steps that used corrupt gradients; a sharded optimizer's part exists on one
-    // rank only.
+    // NCCL may report a death only after steps that used corrupt gradients; without copies the parts of a sharded
+    // optimizer die with their ranks.
     const bool keeps = survival != nullptr && communicator.size() > 1 && communicator.name() != "nccl" &&
-                       !settings.shard_optimizer;
+                       (!settings.shard_optimizer || settings.peer_copy > 0);
     auto live = std::make_unique<LiveRun>(
         TrainingContext{info, model, data, settings, schedule, device, communicator, observer, keeps});
     auto outcome = live->train(survival, source);

@@ -71,6 +71,25 @@ TEST(PlaceAmong, IsHomogeneousIfAllNodesHaveTheSameNumberOfRanksInOneOrder) {
                 << ::testing::PrintToString(nodes);
 }
 
+TEST(PlaceAmong, FindsThePeerOnTheNodeBefore) {
+    struct Case {
+        std::vector<std::int64_t> nodes;
+        std::vector<std::int64_t> before;  // by rank; empty: there is none
+    };
+    for (const auto& [nodes, before] : std::vector<Case>{{{0, 0, 1, 1, 2, 2}, {4, 5, 0, 1, 2, 3}},
+                                                         {{9, 9, 4, 4}, {2, 3, 0, 1}},
+                                                         {{0, 1, 0, 1}, {1, 0, 3, 2}},
+                                                         {{0, 1, 2}, {2, 0, 1}},
+                                                         {{0, 0, 0}, {}},
+                                                         {{0, 0, 1}, {}}})
+        for (std::size_t i = 0; i < nodes.size(); ++i) {
+            const auto rank = static_cast<std::int64_t>(i);
+            const auto expected = before.empty() ? std::nullopt : std::optional(before[i]);
+            EXPECT_EQ(place_among(nodes, rank).peer_before(rank), expected)
+                << ::testing::PrintToString(nodes);
+        }
+}
+
 TEST(SlicesOf, ASliceIsWorthARank) {
     struct Case {
         std::int64_t numbers, ranks, slices;

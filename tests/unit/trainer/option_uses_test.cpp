@@ -55,6 +55,7 @@ const std::map<std::string, Words> kTried{
     {"--clip-grad", {"--clip-grad=1.0"}},
     {"--skip-bad-steps", {"--skip-bad-steps"}},
     {"--shard-optimizer", {"--shard-optimizer"}},
+    {"--peer-copy", {"--peer-copy=1", "--shard-optimizer"}},
     {"--data-dir", {"--data-dir=/elsewhere"}},
     {"--samples", {"--samples=1000"}},
     {"--device", {"--device=cpu"}},

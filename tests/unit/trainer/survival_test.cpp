@@ -66,6 +66,25 @@ TEST(StepMarks, TellWhetherAllPartsOfANodeAreWhole) {
     }
 }
 
+TEST(StepMarks, TellOfOneRanksPartAlone) {
+    const auto device = open_cpu(1);
+    const auto memory = std::make_shared<std::array<std::int64_t, 3>>();
+    device->set_shared_memory({{}, [&](std::size_t) { return std::shared_ptr<void>(memory); }, 3});
+    std::deque<StepMarks> marks;
+    for (std::int64_t index = 0; index < 3; ++index) marks.emplace_back(*device, OfNode(index));
+    EXPECT_EQ(marks[0].mine(true), std::nullopt);
+    marks[0].end(7);
+    EXPECT_EQ(marks[0].mine(true), 7);
+    marks[1].end(8);
+    marks[2].begin();  // and died
+    EXPECT_EQ(marks[0].mine(true), 8);
+    EXPECT_EQ(marks[0].mine(false), 7);
+    EXPECT_EQ(marks[1].mine(true), 8);
+    EXPECT_EQ(marks[2].mine(true), std::nullopt);
+    marks[1].end(9);
+    EXPECT_EQ(marks[0].mine(true), 7) << "no rank is two steps ahead of a living one";
+}
+
 TEST(StepMarks, NothingIsWholeBeforeTheFirstEnd) {
     const auto device = open_cpu(1);
     SingleCommunicator alone;
@@ -79,33 +98,87 @@ TEST(StepMarks, NothingIsWholeBeforeTheFirstEnd) {
 
 // ---- who gives what to whom
 
+TEST(NewestWhole, IsTheNewestStepOfWhichAllPartsAreLeft) {
+    using Pieces = std::vector<std::pair<std::int64_t, std::size_t>>;  // rank and index of each
+    const Shard all{0, 9}, a{0, 3}, b{3, 3}, c{6, 3}, none{0, 0};
+    const struct {
+        const char* what;
+        std::vector<Holding> holdings;
+        std::int64_t step;
+        Pieces pieces;  // none: nothing is whole
+    } cases[] = {
+        {"nobody has any", {}, 0, {}},
+        {"one has all", {{1, 7, {all, none}}}, 7, {{1, 0}}},
+        {"the lower of two", {{1, 7, {all}}, {2, 7, {all}}}, 7, {{1, 0}}},
+        {"the newer of two", {{1, 7, {all}}, {2, 8, {all}}}, 8, {{2, 0}}},
+        {"each its own", {{0, 7, {a, c}}, {1, 7, {b, a}}, {2, 7, {c, b}}}, 7, {{0, 0}, {1, 0}, {0, 1}}},
+        {"rank 1 is new: its part is a copy", {{0, 7, {a, c}}, {2, 7, {c, b}}}, 7, {{0, 0}, {2, 1}, {0, 1}}},
+        {"a part and its copy are gone", {{1, 7, {b, a}}}, 0, {}},
+        {"one is ahead, and not all of it",
+         {{0, 7, {a, c}}, {1, 8, {b, a}}, {2, 7, {c, b}}},
+         7,
+         {{0, 0}, {2, 1}, {0, 1}}},
+        {"the newest in parts, an older one whole", {{0, 8, {a, none}}, {1, 6, {all}}}, 6, {{1, 0}}},
+        {"parts of nothing", {{0, 7, {none, all}}, {1, 7, {none, none}}}, 7, {{0, 1}}},
+    };
+    for (const auto& one : cases) {
+        const auto whole = newest_whole(one.holdings, 9);
+        Pieces found;
+        for (const Piece& piece : whole.value_or(Whole{}).pieces) found.emplace_back(piece.rank, piece.index);
+        EXPECT_EQ(found, one.pieces) << one.what;
+        EXPECT_EQ(whole ? whole->step : 0, one.step) << one.what;
+    }
+}
+
+// All of the state, or, as ranks with a sharded optimizer, parts of it.
 struct Held final : Remains {
     std::optional<Progress> held;
-    std::vector<std::vector<float>> numbers;
-    Held(std::optional<Progress> progress, std::vector<std::vector<float>> state)
-        : held(progress), numbers(std::move(state)) {}
+    std::vector<std::vector<float>> numbers;  // vectors
+    std::vector<Shard> held_parts;
+    Held(std::optional<Progress> progress, std::vector<std::vector<float>> state,
+         std::vector<Shard> parts = {})
+        : held(progress), numbers(std::move(state)), held_parts(std::move(parts)) {
+        if (held_parts.empty()) held_parts.push_back({0, 3});
+    }
     std::optional<Progress> progress() override { return held; }
     std::int64_t world() const override { return 8; }
     std::int64_t reached() const override { return held ? held->step : 9; }
-    std::vector<std::vector<float>> state() override { return numbers; }
+    std::vector<Shard> parts() const override { return held_parts; }
+    std::vector<std::vector<float>> state(std::size_t part) override {
+        const auto [first, count] = held_parts[part];
+        std::vector<std::vector<float>> vectors;
+        for (const auto& vector : numbers)
+            vectors.emplace_back(vector.begin() + first, vector.begin() + first + count);
+        return vectors;
+    }
+    std::vector<float> buffers() override { return {4, 5}; }
 };
+
+void expect_given(const std::vector<std::vector<Survival::Part>>& wanted,
+                  const std::vector<std::vector<float>>& vectors, Device& device) {
+    const auto bits = [](float number) { return std::bit_cast<std::uint32_t>(number); };
+    for (std::size_t vector = 0; vector < wanted.size(); ++vector)
+        for (const Survival::Part& part : wanted[vector]) {
+            const auto found = device.values_of<float>(part.tensor);
+            for (std::size_t i = 0; i < found.size(); ++i)
+                EXPECT_EQ(bits(found[i]), bits(vectors[vector][i + static_cast<std::size_t>(part.first)]));
+        }
+}
 
 TEST(Survival, TheFirstWithTheNewestStateGivesItsBitsToAll) {
     const float nan = std::numeric_limits<float>::signaling_NaN();
     const std::vector<std::vector<float>> newest{{1.5f, -0.0f, nan},
-                                                 {std::numeric_limits<float>::denorm_min(), -3}};
+                                                 {std::numeric_limits<float>::denorm_min(), -3, 2}};
     ThreadWorld(4).run([&](Communicator& ranks) {
         const auto device = open_cpu(1);
         Survival survival;
         survival.enter(2);
         // Rank 0 is new; rank 1 is a step behind; 2 and 3 are alike.
-        if (ranks.rank() == 1)
-            survival.keep(
-                std::make_unique<Held>(Progress{6, 0, 0, 0, 100, 0}, std::vector<std::vector<float>>(2)));
+        if (ranks.rank() == 1) survival.keep(std::make_unique<Held>(Progress{6, 0, 0, 0, 100, 0}, newest));
         if (ranks.rank() >= 2)
             survival.keep(
                 std::make_unique<Held>(Progress{7, 2, 1, 1, static_cast<double>(ranks.rank()), 10}, newest));
-        const auto source = survival.ask(*device, ranks);
+        const auto source = survival.ask(3, *device, ranks);
         ASSERT_TRUE(source && *source);
         EXPECT_EQ((*source)->rank, 2);
         const Progress& progress = (*source)->progress;
@@ -117,24 +190,49 @@ TEST(Survival, TheFirstWithTheNewestStateGivesItsBitsToAll) {
         EXPECT_EQ(progress.loss, ranks.rank() >= 2 ? 2.0 * static_cast<double>(ranks.rank()) : 5);
         EXPECT_EQ(survival.has_remains(), ranks.rank() == 2);
 
-        // All of the first vector; of the second, rank 3 holds the last number only.
+        // All of the first vector; of the second, rank 3 wants the last two only.
         const std::int64_t first = ranks.rank() == 3 ? 1 : 0;
-        const std::vector<Survival::Part> parts{{device->make(Type::f32, {3}), 0, 3},
-                                                {device->make(Type::f32, {2 - first}), first, 2 - first}};
-        const std::vector<std::int64_t> sizes{3, 2};
-        ASSERT_TRUE(survival.give(**source, parts, sizes, *device, ranks));
-        const auto bits = [](float number) { return std::bit_cast<std::uint32_t>(number); };
-        for (std::size_t vector = 0; vector < parts.size(); ++vector) {
-            const auto found = device->values_of<float>(parts[vector].tensor);
-            for (std::size_t i = 0; i < found.size(); ++i)
-                EXPECT_EQ(bits(found[i]),
-                          bits(newest[vector][i + static_cast<std::size_t>(parts[vector].first)]));
-        }
+        const Tensor buffers = device->make(Type::f32, {2});
+        const std::vector<std::vector<Survival::Part>> wanted{
+            {{device->make(Type::f32, {3}), 0, 3}},
+            {{device->make(Type::f32, {3 - first}), first, 3 - first}}};
+        ASSERT_TRUE(survival.give(**source, wanted, buffers, *device, ranks));
+        expect_given(wanted, newest, *device);
+        EXPECT_THAT(device->values_of<float>(buffers), ElementsAre(4, 5));
         const RecoveryReport report = survival.done(7, *source);
-        EXPECT_EQ(report.from, 2);
+        EXPECT_THAT(report.from, ElementsAre(2));
         EXPECT_EQ(report.repeated, 0);
         EXPECT_EQ(survival.totals().recoveries, 2);  // this rank has missed the first, perhaps
         EXPECT_FALSE(survival.has_remains());
+    });
+}
+
+// Of three ranks, each with its own part and a copy of the part before, one is new, and the next one is lost, too, while the
+// parts are given.
+TEST(Survival, EachPartIsGivenByARankThatHasIt) {
+    const std::vector<std::vector<float>> state{{0, 1, 2, 3, 4, 5}, {10, 11, 12, 13, 14, 15}};
+    ThreadWorld(3).run([&](Communicator& ranks) {
+        const auto device = open_cpu(1);
+        Survival survival;
+        survival.enter(1);
+        const Shard mine = shard_of(6, ranks.rank(), 3), theirs = shard_of(6, ranks.peer(), 3);
+        if (ranks.rank() != 1)
+            survival.keep(
+                std::make_unique<Held>(Progress{7, 0, 0, 0, 0, 0}, state, std::vector{mine, theirs}));
+        for (const int life : {0, 1}) {
+            const auto source = survival.ask(6, *device, ranks);
+            ASSERT_TRUE(source && *source);
+            EXPECT_EQ((*source)->rank, 0);
+            EXPECT_EQ(survival.has_remains(), ranks.rank() != 1);
+            if (life == 0) continue;  // nobody gives anything: the next generation asks again
+            const std::vector<std::vector<Survival::Part>> wanted{
+                {{device->make(Type::f32, {6}), 0, 6}},
+                {{device->make(Type::f32, {2}), mine.first, 2},
+                 {device->make(Type::f32, {2}), theirs.first, 2}}};
+            ASSERT_TRUE(survival.give(**source, wanted, {}, *device, ranks));
+            expect_given(wanted, state, *device);
+            EXPECT_THAT(survival.done(7, *source).from, ElementsAre(0, 2, 0));
+        }
     });
 }
 
@@ -145,11 +243,11 @@ TEST(Survival, CountsRepeatedStepsIfNoRankHasTheWholeState) {
         survival.enter(1);
         if (ranks.rank() == 1)
             survival.keep(std::make_unique<Held>(std::nullopt, std::vector<std::vector<float>>()));
-        const auto source = survival.ask(*device, ranks);
+        const auto source = survival.ask(3, *device, ranks);
         ASSERT_TRUE(source);
         EXPECT_FALSE(*source);
         const RecoveryReport report = survival.done(4, *source);
-        EXPECT_EQ(report.from, std::nullopt);
+        EXPECT_TRUE(report.from.empty());
         EXPECT_EQ(report.repeated, 5);
         EXPECT_EQ(survival.totals().repeated, 5);
     });
@@ -273,6 +371,28 @@ TEST(SurvivingTraining, UndoesBufferChangesOfAnUnfinishedStep) {
 
 TEST(SurvivingTraining, GoesBackToACheckpointWhereAPartIsNowhereElse) {
     expect_survives({.change = [](Settings& s) { s.shard_optimizer = true; }}, false);
+}
+
+TEST(SurvivingTraining, TakesPartsOfAShardedOptimizerFromTheirCopies) {
+    const auto sharded = [](Settings& s) {
+        s.shard_optimizer = true;
+        s.peer_copy = 1;
+    };
+    expect_survives({.change = sharded});
+    expect_survives({.change = [&](Settings& s) {
+        sharded(s);
+        s.clip = 0.01;
+        s.weight_decay = 0.1;
+    }});
+    expect_survives({.change = [&](Settings& s) {
+        sharded(s);
+        s.accumulate = 2;
+        s.optimizer = Optimization::sgd;
+    }});
+    expect_survives({.change = [&](Settings& s) {
+        sharded(s);
+        s.precision = Precision::bf16;
+    }});
 }
 
 TEST(AccumulateIn, KeepsTheGlobalBatchOrNamesTheSizesThatWouldDo) {
