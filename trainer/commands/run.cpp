@@ -146,29 +146,37 @@ struct Run {
             report.line(
                 "the CPU computes bf16 in fp32 copies, slower than fp32 and with more memory: use it to see "
                 "what training in bf16 gives");
-        DP_TRY(check_memory(here, plan));
+        const auto common =
+            DP_TRY(common_memory(available_here(device, here),
+                                 plan != nullptr ? std::optional(plan->peak) : std::nullopt, device, ranks));
+        if (!first.available) first.available = common.available;
+        const auto can = [&]() -> Result<void> {
+            DP_TRY(fits(common.peak));
+            return decision.is_primary ? outputs_can_be_written(options.output) : Result<void>();
+        };
+        DP_TRY(all_or_none(can(), device, ranks));
+        report.line(fmt::format("memory per rank: {} of {}",
+                                common.peak
+                                    ? size_text(*common.peak - saved_by_sharing(memory)) + " (measured)"
+                                    : needs_text(estimate_memory(memory)),
+                                size_text(*first.available)));
         gather_facts(here);
         for (const auto& line : options_without_effect(options)) report.line(line);
-        const auto writable = decision.is_primary ? outputs_can_be_written(options.output) : Result<void>();
-        return all_or_none(writable, device, ranks);
+        return {};
     }
 
-    Result<void> check_memory(const LaunchContext& here, const Plan* plan) {
-        const auto now = DP_TRY(available_to_every_rank(device, ranks, here));
-        if (!first.available) first.available = now;
-        const auto peak = DP_TRY(measured_by_every_rank(
-            plan != nullptr ? std::optional(plan->peak) : std::nullopt, device, ranks));
+    // Ranks with other CPUs have other copies of convolutions: one may not fit where the others do.
+    Result<void> fits(const std::optional<std::int64_t>& peak) const {
         const auto name = prepared.info->name;
-        const auto problem = peak ? planned_problem(name, memory, *peak, device.name(), *first.available)
-                                  : memory_problem(name, memory, device.name(), *first.available);
-        // Ranks with other CPUs have other copies of convolutions: one may not fit where the others do.
-        const auto fits = problem ? Result<void>(fail(Fault::device, *problem)) : Result<void>();
-        DP_TRY(all_or_none(fits, device, ranks));
-        report.line(fmt::format("memory per rank: {} of {}",
-                                peak ? size_text(*peak - saved_by_sharing(memory)) + " (measured)"
-                                     : needs_text(estimate_memory(memory)),
-                                size_text(*first.available)));
-        return {};
+        // What was measured had the whole optimizer; a part and a copy of another may be more.
+        MemoryCase alone = memory;
+        alone.world = 1;
+        const std::int64_t more =
+            std::max<std::int64_t>(estimate_memory(memory).optimizer - estimate_memory(alone).optimizer, 0);
+        const auto problem =
+            peak ? planned_problem(name, memory, *peak + more, device.name(), *first.available)
+                 : memory_problem(name, memory, device.name(), *first.available);
+        return problem ? fail(Fault::device, *problem) : Result<void>();
     }
 
     void gather_facts(const LaunchContext& here) {
@@ -364,10 +372,6 @@ class Generations {
         };
         DP_TRY(agree_on(world_, "the data", load(), "give the same data on all nodes"));
         Settings& training = prepared_->options.training;
-        if (!world_.can_restart())
-            training.peer_copy = 0;
-        else if (!given_.gave("--peer-copy"))
-            training.peer_copy = 1;
         first_size_ = world_.first_size();
         training.accumulate = DP_TRY(accumulate_in(world_.size(), first_size_, accumulate_));
         return {};
@@ -392,7 +396,13 @@ class Generations {
         communicator_ = DP_TRY(world_.connect(prepared_->device(), here_.gpu.is_part()));
         if (world_.note()) report_.line(*world_.note());
         // Over NCCL nothing is kept (train()), so all may as well start anew.
-        if (communicator_->name() != "nccl") world_.enable_rejoin();
+        const bool survives = communicator_->name() != "nccl";
+        if (survives) world_.enable_rejoin();
+        Settings& training = prepared_->options.training;
+        if (!survives || !world_.can_restart() || given_.command == Command::measure)
+            training.peer_copy = 0;
+        else if (!given_.gave("--peer-copy"))
+            training.peer_copy = 1;
 
         watching_.on_phase(Phase::compute);
         Run ready{*prepared_, decision_, world_, *communicator_, report_, watching_, survival_, first_};

@@ -2,7 +2,7 @@
 #include "trainer/memory/available.hpp"
 
 #include <algorithm>
-#include <limits>
+#include <array>
 
 #include "trainer/parallel/agreement.hpp"
 
@@ -17,19 +17,21 @@ std::int64_t available_here(Device& device, const LaunchContext& here) {
     return available;
 }
 
-Result<std::int64_t> available_to_every_rank(Device& device, Communicator& communicator,
-                                             const LaunchContext& here) {
-    const double mine = static_cast<double>(available_here(device, here));
-    const double least = DP_TRY(largest_of_all_ranks(-mine, device, communicator));
-    return static_cast<std::int64_t>(-least);
-}
-
-Result<std::optional<std::int64_t>> measured_by_every_rank(std::optional<std::int64_t> peak, Device& device,
-                                                           Communicator& communicator) {
-    constexpr double kNothing = std::numeric_limits<double>::infinity();
-    const double mine = peak ? static_cast<double>(*peak) : kNothing;
-    const double most = DP_TRY(largest_of_all_ranks(mine, device, communicator));
-    return most == kNothing ? std::nullopt : std::optional(static_cast<std::int64_t>(most));
+Result<CommonMemory> common_memory(std::int64_t available, std::optional<std::int64_t> peak, Device& device,
+                                   Communicator& communicator) {
+    constexpr std::int64_t kNothing = -1;
+    const std::array mine{available, peak.value_or(kNothing)};
+    const auto all = DP_TRY(gather_of_all_ranks(mine, device, communicator));
+    CommonMemory common{available, peak};
+    for (std::size_t rank = 0; rank < all.size() / mine.size(); ++rank) {
+        const std::int64_t theirs = all[mine.size() * rank + 1];
+        common.available = std::min(common.available, all[mine.size() * rank]);
+        if (theirs == kNothing)
+            common.peak.reset();
+        else if (common.peak)
+            common.peak = std::max(*common.peak, theirs);
+    }
+    return common;
 }
 
 Error with_advice(Error error, Device& device, const MemoryCase& memory_case) {

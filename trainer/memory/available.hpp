@@ -12,13 +12,15 @@ namespace dp::trainer {
 // This rank's share, in bytes, of what the machine, its cgroup and --memory-limit leave.
 std::int64_t available_here(Device& device, const LaunchContext& here);
 
-// The minimum over all ranks, so that every rank decides the same. Every rank calls.
-Result<std::int64_t> available_to_every_rank(Device& device, Communicator& communicator,
-                                             const LaunchContext& here);
-
-// The maximum of what `trainer compile` measured; nothing if a rank has nothing. Every rank calls.
-Result<std::optional<std::int64_t>> measured_by_every_rank(std::optional<std::int64_t> peak, Device& device,
-                                                           Communicator& communicator);
+// Over all ranks, so that every rank decides the same, in bytes.
+struct CommonMemory {
+    std::int64_t available;  // the minimum
+    std::optional<std::int64_t>
+        peak;  // the maximum of what `trainer compile` measured; nothing if a rank has nothing
+};
+// From this rank's own. Every rank calls.
+Result<CommonMemory> common_memory(std::int64_t available, std::optional<std::int64_t> peak, Device& device,
+                                   Communicator& communicator);
 
 // Adds advice to the error of a device that is out of memory, as far as it got.
 Error with_advice(Error error, Device& device, const MemoryCase& memory_case);

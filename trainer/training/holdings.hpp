@@ -13,12 +13,12 @@
 
 namespace dp::trainer {
 
-// A rank's parts of the state, all as they were after `step`. The parts of all ranks come from one partition; some are
-// held by several.
+// A rank's parts of the state, all as they were after `step`. Some parts are held by several ranks.
 struct Holding {
     std::int64_t rank;
     std::int64_t step;
     std::vector<Shard> parts;
+    bool can_follow = false;  // takes the next step if it is given the gradients, and gives its own
 };
 
 // A part, and who gives it.
@@ -33,7 +33,8 @@ struct Whole {
     std::vector<Piece> pieces;  // one behind the other, from 0 to the end
 };
 
-// The newest step at which the parts make `all` numbers; of each the lowest rank that has it. `holdings`: by rank.
+// The newest step at which the parts make `all` numbers; of each the lowest rank that has it. `holdings`: by rank. Where
+// parts of worlds of several sizes meet, a whole may be missed.
 inline std::optional<Whole> newest_whole(const std::vector<Holding>& holdings, std::int64_t all) {
     std::set<std::int64_t, std::greater<>> steps;
     for (const Holding& one : holdings) steps.insert(one.step);
@@ -56,6 +57,28 @@ inline std::optional<Whole> newest_whole(const std::vector<Holding>& holdings, s
         if (end == all) return whole;
     }
     return std::nullopt;
+}
+
+// Sums may have broken off on some ranks when others had them already and took the step: these then have the only parts of
+// the new step, and those the only ones of the old. Where it makes the newest step whole, sets those that can to it, and
+// returns the rank whose gradients they follow with; nullopt where nobody has to.
+inline std::optional<std::int64_t> leader_of(std::vector<Holding>& holdings, std::int64_t all) {
+    if (holdings.empty()) return std::nullopt;
+    const std::int64_t newest = std::ranges::max(holdings, {}, &Holding::step).step;
+    const auto is_whole = [&](const std::vector<Holding>& some) {
+        const auto whole = newest_whole(some, all);
+        return whole && whole->step == newest;
+    };
+    const auto leader = std::ranges::find_if(
+        holdings, [&](const Holding& one) { return one.step == newest && one.can_follow; });
+    if (leader == holdings.end() || is_whole(holdings)) return std::nullopt;
+    std::vector<Holding> raised = holdings;
+    for (Holding& one : raised)
+        if (one.step == newest - 1 && one.can_follow) one.step = newest;
+    if (!is_whole(raised)) return std::nullopt;
+    const std::int64_t rank = leader->rank;
+    holdings = std::move(raised);
+    return rank;
 }
 
 }  // namespace dp::trainer

@@ -33,6 +33,8 @@ enum Field {
     kRepeated,
     kWaited,
     kWorld,
+    kCanFollow,
+    kCompletes,
     kParts,  // first and count of each; {0, 0}: none
     kFields = kParts + 2 * Remains::kMostParts
 };
@@ -48,7 +50,7 @@ double number_of(std::int64_t bits) {
 
 Result<std::optional<Survival::Source>> Survival::ask(std::int64_t values, Device& device,
                                                       Communicator& communicator) {
-    const auto held = copy_ ? std::optional(copy_->progress) : remains_ ? remains_->progress() : std::nullopt;
+    auto held = copy_ ? std::optional(copy_->progress) : remains_ ? remains_->progress() : std::nullopt;
     const std::vector<Shard> parts = copy_ ? copy_->parts : held ? remains_->parts() : std::vector<Shard>();
     std::array<std::int64_t, kFields> mine{};
     mine[kStep] = held ? held->step : -1;
@@ -63,8 +65,12 @@ Result<std::optional<Survival::Source>> Survival::ask(std::int64_t values, Devic
         mine[kParts + 2 * i] = parts[i].first;
         mine[kParts + 2 * i + 1] = parts[i].count;
     }
-    if (remains_) last_world_ = remains_->world();
+    if (remains_ && !copy_) last_world_ = remains_->world();
     mine[kWorld] = last_world_;
+    if (held && !copy_) {
+        mine[kCanFollow] = remains_->can_follow() ? 1 : 0;
+        mine[kCompletes] = remains_->has_to_complete() ? 1 : 0;
+    }
     mine[kReached] = std::max(reached_, remains_ ? remains_->reached() : 0);
     mine[kRecoveries] = totals_.recoveries;
     mine[kSeconds] = bits_of(totals_.seconds);
@@ -79,7 +85,7 @@ Result<std::optional<Survival::Source>> Survival::ask(std::int64_t values, Devic
     for (std::int64_t rank = 0; rank < communicator.size(); ++rank) {
         const std::int64_t* said = of(rank);
         if (said[kStep] >= 0) {
-            holdings.push_back({rank, said[kStep], {}});
+            holdings.push_back({rank, said[kStep], {}, said[kCanFollow] != 0});
             for (std::size_t i = 0; i < Remains::kMostParts; ++i)
                 holdings.back().parts.push_back({said[kParts + 2 * i], said[kParts + 2 * i + 1]});
         }
@@ -88,6 +94,13 @@ Result<std::optional<Survival::Source>> Survival::ask(std::int64_t values, Devic
         totals_.seconds = std::max(totals_.seconds, number_of(said[kSeconds]));
         totals_.repeated = std::max(totals_.repeated, said[kRepeated]);
         seconds_ = std::max(seconds_, number_of(said[kWaited]));
+    }
+    if (const auto leader = leader_of(holdings, values)) {
+        const auto follower = std::ranges::find_if(holdings, [&](const Holding& one) {
+            return one.rank == communicator.rank() && one.step > of(one.rank)[kStep];
+        });
+        DP_TRY(follow(*leader, follower != holdings.end(), values, device, communicator));
+        if (follower != holdings.end()) held = remains_->progress();
     }
     const auto whole = newest_whole(holdings, values);
     std::optional<Source> source;
@@ -99,7 +112,7 @@ Result<std::optional<Survival::Source>> Survival::ask(std::int64_t values, Devic
             first, whole->pieces, {whole->step, said[kSkipped], said[kSkippedInEpoch], said[kBad], 0, 0}};
         double holders = 0;
         for (const Holding& one : holdings) {
-            if (one.step != whole->step) continue;
+            if (of(one.rank)[kStep] != whole->step) continue;
             ++holders;
             source->progress.loss += number_of(of(one.rank)[kLoss]);
             source->progress.correct += number_of(of(one.rank)[kCorrect]);
@@ -121,48 +134,66 @@ Result<std::optional<Survival::Source>> Survival::ask(std::int64_t values, Devic
         copy_->buffers = remains_->buffers();
         DP_TRY(device.status());
     }
+    // The memory of a rank of the node goes with its remains.
+    bool is_read = false;
+    for (const Holding& one : holdings) is_read = is_read || of(one.rank)[kCompletes] != 0;
+    if (is_read) DP_TRY(all_or_none({}, device, communicator));
     remains_.reset();
     communicator_.reset();
     return source;
+}
+
+// From `rank`, which has them in `numbers`, to those who want them, by way of room_.
+Result<void> Survival::send(const Shard& piece, std::int64_t rank, const std::vector<float>* numbers,
+                            std::span<const Part> wanted, Device& device, Communicator& communicator) {
+    std::vector<float> arrived(static_cast<std::size_t>(room_.elements()));
+    for (std::int64_t at = piece.first; at < piece.first + piece.count; at += kChunk) {
+        const std::int64_t count = std::min(kChunk, piece.first + piece.count - at);
+        const Tensor chunk = room_.view(0, {count});
+        if (numbers != nullptr) device.upload(numbers->data() + (at - piece.first), chunk);
+        DP_TRY(device.status());
+        DP_TRY(communicator.broadcast(chunk, rank));
+        for (const Part& part : wanted) {
+            const std::int64_t from = std::max(at, part.first);
+            const std::int64_t to = std::min(at + count, part.first + part.count);
+            if (from >= to) continue;
+            device.download(communicator.result_of(chunk).view(from - at, {to - from}), arrived.data());
+            device.upload(arrived.data(), part.tensor.view(from - part.first, {to - from}));
+        }
+        DP_TRY(communicator.node_barrier());  // all have read it
+    }
+    return {};
+}
+
+// Every rank calls; those that follow take the leader's step.
+Result<void> Survival::follow(std::int64_t leader, bool follows, std::int64_t values, Device& device,
+                              Communicator& communicator) {
+    room_ = device.make_to_sum(Type::f32, {std::min(kChunk, values)});
+    std::vector<float> sums;
+    if (leader == communicator.rank()) sums = remains_->sums();
+    std::vector<Part> wanted;
+    if (follows) wanted.push_back({device.make(Type::f32, {values}), 0, values});
+    DP_TRY(send({0, values}, leader, sums.empty() ? nullptr : &sums, wanted, device, communicator));
+    room_ = {};
+    if (follows) remains_->follow(device.values_of<float>(wanted.front().tensor));
+    return device.status();
 }
 
 Result<void> Survival::give(const Source& source, std::span<const std::vector<Part>> state,
                             const Tensor& buffers, Device& device, Communicator& communicator) {
     std::int64_t most = buffers ? buffers.elements() : 0;
     for (const Piece& piece : source.pieces) most = std::max(most, piece.part.count);
-    most = std::min(kChunk, most);
-    room_ = device.make_to_sum(Type::f32, {most});
-    std::vector<float> arrived(static_cast<std::size_t>(most));
-    // From `rank`, which has them in `numbers`, to those who want them.
-    const auto send = [&](const Shard& piece, std::int64_t rank, const std::vector<float>* numbers,
-                          std::span<const Part> wanted) -> Result<void> {
-        for (std::int64_t at = piece.first; at < piece.first + piece.count; at += kChunk) {
-            const std::int64_t count = std::min(kChunk, piece.first + piece.count - at);
-            const Tensor chunk = room_.view(0, {count});
-            if (numbers != nullptr) device.upload(numbers->data() + (at - piece.first), chunk);
-            DP_TRY(device.status());
-            DP_TRY(communicator.broadcast(chunk, rank));
-            for (const Part& part : wanted) {
-                const std::int64_t from = std::max(at, part.first);
-                const std::int64_t to = std::min(at + count, part.first + part.count);
-                if (from >= to) continue;
-                device.download(communicator.result_of(chunk).view(from - at, {to - from}), arrived.data());
-                device.upload(arrived.data(), part.tensor.view(from - part.first, {to - from}));
-            }
-            DP_TRY(communicator.node_barrier());  // all have read it
-        }
-        return {};
-    };
+    room_ = device.make_to_sum(Type::f32, {std::min(kChunk, most)});
     const auto is_mine = [&](std::int64_t rank) { return rank == communicator.rank(); };
     for (std::size_t vector = 0; vector < state.size(); ++vector)
         for (const Piece& piece : source.pieces) {
             const auto* numbers = is_mine(piece.rank) ? &copy_->state[piece.index][vector] : nullptr;
-            DP_TRY(send(piece.part, piece.rank, numbers, state[vector]));
+            DP_TRY(send(piece.part, piece.rank, numbers, state[vector], device, communicator));
         }
     if (buffers) {
         const Part whole{buffers, 0, buffers.elements()};
         const auto* numbers = is_mine(source.rank) ? &copy_->buffers : nullptr;
-        DP_TRY(send({0, buffers.elements()}, source.rank, numbers, {&whole, 1}));
+        DP_TRY(send({0, buffers.elements()}, source.rank, numbers, {&whole, 1}, device, communicator));
     }
     room_ = {};
     return device.status();

@@ -41,6 +41,12 @@ class Remains {
     // The numbers of a part: parameters and the optimizer's state, in the order of give().
     virtual std::vector<std::vector<float>> state(std::size_t part) = 0;
     virtual std::vector<float> buffers() = 0;
+    // Whether state() has to finish the last step first, with sums that another rank of the node may hold.
+    virtual bool has_to_complete() = 0;
+    // Where other ranks have come a step further (holdings.hpp).
+    virtual bool can_follow() = 0;
+    virtual std::vector<float> sums() = 0;
+    virtual void follow(const std::vector<float>& sums) = 0;
 };
 
 class Survival {
@@ -112,6 +118,11 @@ class Survival {
     double seconds_ = 0;        // of the one who heard first, until it asked
     std::int64_t reached_ = 0;  // by any survivor
     Totals totals_;
+
+    Result<void> send(const Shard& piece, std::int64_t rank, const std::vector<float>* numbers,
+                      std::span<const Part> wanted, Device& device, Communicator& communicator);
+    Result<void> follow(std::int64_t leader, bool follows, std::int64_t values, Device& device,
+                        Communicator& communicator);
 };
 
 }  // namespace dp::trainer

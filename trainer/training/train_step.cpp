@@ -69,14 +69,18 @@ Result<void> TrainStep::step(const Tensor& indices, std::int64_t number, const G
         unskipped_.loss += step.loss;
         unskipped_.correct += step.correct;
     }
-    // From here to end(), only this rank's death can stop the update.
     hold(number);
+    update(number);
+    if (run_.settings.shard_optimizer) DP_TRY(gather_values());
+    return share_values();
+}
+
+// Only this rank's death can stop it.
+void TrainStep::update(std::int64_t number) {
     marks_.begin();
     optimizer_.step(run_.model.parameters(), gradients_, rate(number));
     if (copy_) copy_->step(run_.model.parameters(), gradients_, rate(number));
     marks_.end(number);
-    if (run_.settings.shard_optimizer) DP_TRY(gather_values());
-    return share_values();
 }
 
 // Counts a step whose gradients are NaN or infinite, and clips large ones: this rank's part, as
@@ -178,7 +182,7 @@ std::optional<Progress> TrainStep::held() {
     // Another rank of this node has updated its part, so the sums are whole, but this one did not come to that.
     if (*step == held_.progress.step + 1 && !skips_bad_steps_) {
         gradients_ = run_.communicator.result_of(sum_ ? sum_ : run_.model.parameters().gradients());
-        optimizer_.resume(*step);
+        optimizer_.resume(*step - skipped_);
         hold(*step);
     }
     return *step == held_.progress.step ? std::optional(held_.progress) : std::nullopt;
@@ -189,10 +193,8 @@ void TrainStep::complete() {
     const std::int64_t step = held_.progress.step;
     if (copy_) {
         if (marks_.mine(false) == step) return;
-        optimizer_.resume(step - 1);
-        optimizer_.step(run_.model.parameters(), gradients_, rate(step));
-        copy_->step(run_.model.parameters(), gradients_, rate(step));
-        return marks_.end(step);
+        optimizer_.resume(step - 1 - skipped_);
+        return update(step);
     }
     const NodeShare mine = run_.communicator.node_share().value_or(NodeShare{});
     const auto factor = clip_factor();
@@ -201,6 +203,17 @@ void TrainStep::complete() {
         if (factor) scale(part, *factor);
         optimizer_.update(part, run_.model.parameters(), gradients_, rate(step));
     }
+}
+
+bool TrainStep::has_to_complete() const {
+    return copy_ ? marks_.mine(false) != held_.progress.step : !marks_.behind().empty();
+}
+
+void TrainStep::follow(const std::vector<float>& sums) {
+    gradients_ = run_.model.parameters().gradients();
+    run_.device.upload(sums.data(), gradients_);
+    hold(held_.progress.step + 1);
+    update(held_.progress.step);
 }
 
 double TrainStep::rate(std::int64_t number) const {

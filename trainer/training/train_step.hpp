@@ -54,6 +54,12 @@ class TrainStep {
     // and each completes these.
     std::optional<Progress> held();
     void complete();
+    bool has_to_complete() const;
+    // With a sharded optimizer, if no step may be skipped: takes the step whose sums broke off on this node and not on
+    // another one, with those of a rank there, which are its sums().
+    bool can_follow() const { return copy_ && !skips_bad_steps_; }
+    std::vector<float> sums() const { return run_.device.values_of<float>(gradients_); }
+    void follow(const std::vector<float>& sums);
     std::int64_t reached() const { return held_.progress.step; }  // by this rank
     const std::vector<float>& held_buffers() const { return held_.buffers; }
 
@@ -84,6 +90,7 @@ class TrainStep {
 
     Result<void> make_gradients(const Tensor& indices, std::int64_t number, const GlobalMetrics& ranks);
     Result<bool> are_usable(std::int64_t number, const GlobalMetrics& ranks);
+    void update(std::int64_t number);
     void hold(std::int64_t step);
     double rate(std::int64_t number) const;
     std::optional<float> clip_factor() const;

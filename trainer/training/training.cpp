@@ -147,6 +147,7 @@ class Run {
         return vectors;
     }
     const std::vector<float>& buffers() const { return train_step_.held_buffers(); }
+    TrainStep& train_step() { return train_step_; }
 
     std::int64_t resumed_step() const { return resumed_.step; }
     // The epoch of the last step: its end may not have been reported.
@@ -305,6 +306,10 @@ class LiveRun final : public Remains {
     std::vector<Shard> parts() const override { return run_.parts(); }
     std::vector<std::vector<float>> state(std::size_t part) override { return run_.state(part); }
     std::vector<float> buffers() override { return run_.buffers(); }
+    bool has_to_complete() override { return run_.train_step().has_to_complete(); }
+    bool can_follow() override { return run_.train_step().can_follow(); }
+    std::vector<float> sums() override { return run_.train_step().sums(); }
+    void follow(const std::vector<float>& sums) override { run_.train_step().follow(sums); }
 
  private:
     Schedule schedule_;

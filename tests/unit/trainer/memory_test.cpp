@@ -359,24 +359,26 @@ TEST(MemoryAdvice, FollowsAnErrorWhereMemoryHasRunOut) {
 }
 
 // A rank that goes by the estimate beside one that goes by a plan would refuse alone.
-TEST(MeasuredMemory, IsTheMostOfAllRanksAndNothingWhereOneHasNothing) {
-    using Peaks = std::vector<std::optional<std::int64_t>>;
-    const std::vector<std::pair<Peaks, std::optional<std::int64_t>>> cases{
-        {{{100}}, 100},
-        {{std::nullopt}, std::nullopt},
-        {{100, std::int64_t{300} << 30, 200}, std::int64_t{300} << 30},
-        {{100, std::nullopt, 200}, std::nullopt}};
-    for (const auto& one : cases) {
-        const auto& peaks = one.first;
-        const auto& expected = one.second;
-        ThreadWorld(static_cast<std::int64_t>(peaks.size())).run([&](Communicator& ranks) {
+TEST(CommonMemory, IsTheLeastAvailableAndTheMostMeasuredAndNoneWhereARankHasNone) {
+    struct Case {
+        std::vector<std::int64_t> available;
+        std::vector<std::optional<std::int64_t>> peaks;
+        std::int64_t least;
+        std::optional<std::int64_t> most;
+    };
+    constexpr std::int64_t kMuch = std::int64_t{300} << 30;
+    for (const auto& one : std::vector<Case>{{{7}, {100}, 7, 100},
+                                             {{7}, {std::nullopt}, 7, std::nullopt},
+                                             {{kMuch, 8, 9}, {100, kMuch, 200}, 8, kMuch},
+                                             {{9, 8, 7}, {100, std::nullopt, 200}, 7, std::nullopt}})
+        ThreadWorld(static_cast<std::int64_t>(one.peaks.size())).run([&](Communicator& ranks) {
             const auto device = open_cpu(1);
-            const auto mine = peaks[static_cast<std::size_t>(ranks.rank())];
-            const auto measured = measured_by_every_rank(mine, *device, ranks);
-            ASSERT_TRUE(measured) << measured.error().message;
-            EXPECT_EQ(*measured, expected);
+            const auto rank = static_cast<std::size_t>(ranks.rank());
+            const auto common = common_memory(one.available[rank], one.peaks[rank], *device, ranks);
+            ASSERT_TRUE(common) << common.error().message;
+            EXPECT_EQ(common->available, one.least);
+            EXPECT_EQ(common->peak, one.most);
         });
-    }
 }
 
 TEST(MemoryAccount, CountsWhatIsHeldAndKeepsTheLimit) {

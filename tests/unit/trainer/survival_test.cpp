@@ -130,6 +130,37 @@ TEST(NewestWhole, IsTheNewestStepOfWhichAllPartsAreLeft) {
     }
 }
 
+TEST(LeaderOf, IsARankWhoseStepOthersCanTakeToo) {
+    const Shard a{0, 3}, b{3, 3}, c{6, 3};
+    const std::vector<Holding> apart{{0, 8, {a, c}, true}, {1, 7, {b, a}, true}};
+    struct Case {
+        const char* what;
+        std::vector<Holding> holdings;
+        std::optional<std::int64_t> leader;
+    };
+    auto cannot = apart, cannot_give = apart, far = apart, whole = apart;
+    cannot[1].can_follow = false;
+    cannot_give[0].can_follow = false;
+    far[1].step = 6;
+    whole.push_back({2, 8, {b}, true});
+    for (const auto& [what, holdings, leader] :
+         std::vector<Case>{{"nobody is left", {}, {}},
+                           {"one is a step ahead, with some parts", apart, 0},
+                           {"one that cannot follow", cannot, {}},
+                           {"one that cannot give", cannot_give, {}},
+                           {"two steps behind", far, {}},
+                           {"whole without", whole, {}},
+                           {"not whole with", {apart[0], {2, 7, {a, c}, true}}, {}}}) {
+        auto after = holdings;
+        EXPECT_EQ(leader_of(after, 9), leader) << what;
+        const auto found = newest_whole(after, 9);
+        if (leader) {
+            ASSERT_TRUE(found) << what;
+            EXPECT_EQ(found->step, 8) << what;
+        }
+    }
+}
+
 // All of the state, or, as ranks with a sharded optimizer, parts of it.
 struct Held final : Remains {
     std::optional<Progress> held;
@@ -152,6 +183,10 @@ struct Held final : Remains {
         return vectors;
     }
     std::vector<float> buffers() override { return {4, 5}; }
+    bool has_to_complete() override { return false; }
+    bool can_follow() override { return false; }
+    std::vector<float> sums() override { return {}; }
+    void follow(const std::vector<float>&) override {}
 };
 
 void expect_given(const std::vector<std::vector<Survival::Part>>& wanted,
@@ -255,17 +290,20 @@ TEST(Survival, CountsRepeatedStepsIfNoRankHasTheWholeState) {
 
 // ---- trainings
 
-// Breaks off at this sum of gradients, and for good.
+// Breaks off at this sum of gradients, and for good; on a rank that is ahead behind the sum, on one that is left behind in it.
+enum class Break { before, ahead, behind };
 class BreaksOff final : public Communicator {
  public:
-    BreaksOff(Communicator& inner, int after) : inner_(inner), left_(after) {}
+    BreaksOff(Communicator& inner, int after, Break how = Break::before)
+        : inner_(inner), left_(after), how_(how) {}
     std::string_view name() const override { return inner_.name(); }
     std::int64_t rank() const override { return inner_.rank(); }
     std::int64_t size() const override { return inner_.size(); }
     Result<void> all_reduce(const Tensor& tensor, Reduction reduction) override {
         if (tensor.type() == Type::f32) --left_;
-        if (left_ < 0) return fail(Fault::world, "a rank has died");
-        return inner_.all_reduce(tensor, reduction);
+        if (left_ < (how_ == Break::before ? 0 : -1)) return fail(Fault::world, "a rank has died");
+        DP_TRY(inner_.all_reduce(tensor, reduction));
+        return left_ < 0 && how_ == Break::behind ? fail(Fault::world, "a rank has died") : Result<void>();
     }
     Result<void> all_gather(const Tensor& tensor) override {
         return left_ < 0 ? fail(Fault::world, "a rank has died") : inner_.all_gather(tensor);
@@ -277,6 +315,7 @@ class BreaksOff final : public Communicator {
  private:
     Communicator& inner_;
     int left_;
+    Break how_;
 };
 
 struct Case {
@@ -284,6 +323,7 @@ struct Case {
     Dataset data = pattern_set();
     ModelShape shape = {};
     std::function<void(Settings&)> change = [](Settings&) {};
+    std::array<Break, 3> breaks = {};  // of the first generation, by rank
 };
 
 // The end of a training of three ranks, of which one dies in the first generation and another in the second.
@@ -329,8 +369,9 @@ void expect_survives(const Case& subject, bool from_memory = true) {
             mine.survival.enter(generation);
             mine.settings = settings;
             mine.settings.batch = settings.batch / 3;
-            auto communicator =
-                std::make_unique<BreaksOff>(world, generation == 2 ? kForever : 5 + 2 * generation);
+            auto communicator = std::make_unique<BreaksOff>(
+                world, generation == 2 ? kForever : 5 + 2 * generation,
+                generation == 0 ? subject.breaks[static_cast<std::size_t>(world.rank())] : Break::before);
             const auto outcome = train(info, *mine.model, subject.data, mine.settings, *mine.device,
                                        *communicator, mine.seen, &mine.survival);
             const std::lock_guard lock(mutex);
@@ -393,6 +434,17 @@ TEST(SurvivingTraining, TakesPartsOfAShardedOptimizerFromTheirCopies) {
         sharded(s);
         s.precision = Precision::bf16;
     }});
+    // Rank 1 has died, and one of the others has taken a step that the other one has not.
+    using enum Break;
+    for (const std::array<Break, 3> breaks : {std::array{ahead, ahead, behind}, {behind, ahead, ahead}}) {
+        expect_survives({.change = sharded, .breaks = breaks});
+        expect_survives({.change =
+                             [&](Settings& s) {
+                                 sharded(s);
+                                 s.accumulate = 2;
+                             },
+                         .breaks = breaks});
+    }
 }
 
 TEST(AccumulateIn, KeepsTheGlobalBatchOrNamesTheSizesThatWouldDo) {
