@@ -102,7 +102,7 @@ Try<Addresses> broker_addresses(const State& s) {
     for (const auto& host : hosts) {
         Addresses some = DP_TRY(addresses_of(host, s.site.host_suffix));
         // A relay tries all that it is given, and an address in another network may answer first.
-        if (s.interface) some = through(*s.interface, std::move(some));
+        if (s.interface) some = in_network_of(*s.interface, std::move(some));
         addresses.insert(addresses.end(), some.begin(), some.end());
     }
     return addresses;

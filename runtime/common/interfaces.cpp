@@ -94,7 +94,7 @@ Try<InterfaceAddress> choose_interface(const std::string& wanted, const std::vec
                 ")");
 }
 
-std::vector<std::string> through(const InterfaceAddress& own, std::vector<std::string> addresses) {
+std::vector<std::string> in_network_of(const InterfaceAddress& own, std::vector<std::string> addresses) {
     const auto network = parse_cidr(own.address + "/" + std::to_string(own.prefix));
     if (!network) return addresses;
     const auto elsewhere = std::stable_partition(addresses.begin(), addresses.end(),

@@ -30,7 +30,7 @@ Try<InterfaceAddress> choose_interface(const std::string& wanted, const std::vec
                                        const std::string& host, uint32_t nodes);
 
 // The addresses of another host that are in the network of `own`, or all of them if none is. Pure.
-std::vector<std::string> through(const InterfaceAddress& own, std::vector<std::string> addresses);
+std::vector<std::string> in_network_of(const InterfaceAddress& own, std::vector<std::string> addresses);
 
 bool is_loopback(const std::string& address);
 

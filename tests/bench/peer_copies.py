@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a second copy of each part of a sharded optimizer (--peer-copy=1) costs a step of the bundled trainer that nobody disturbs."""
+"""What a second copy of each part of a sharded optimizer (--peer-copy=1) costs a step of the bundled trainer while nothing fails."""
 import json
 import statistics
 

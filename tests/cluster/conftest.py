@@ -75,13 +75,13 @@ def cluster():
 
 @pytest.fixture(scope="module")
 def one_step_each(cluster):
-    """However often ranks began in a module's tests, a program in one of their jobs is one step in Slurm's accounting."""
+    """Each program in a job of the module's tests is one step in Slurm's accounting, however often its ranks began."""
     first = cluster.next_job()
     yield
     if cluster.accounting:
         cluster.assert_one_step_each(first)
     else:
-        print("not looked at: the accounting, which clusters of this Slurm do not have here")
+        print("accounting was not checked: clusters of this Slurm have none here")
 
 
 @pytest.fixture

@@ -53,6 +53,7 @@ ALIKE = {
     "--clip-grad": (LINEAR, "--clip-grad=1", "none 1"),
     "--skip-bad-steps": (LINEAR, "--skip-bad-steps", "none given"),
     "--shard-optimizer": (LINEAR, "--shard-optimizer", "none given"),
+    "--peer-copy": (LINEAR + " --shard-optimizer", "--peer-copy=1", "0 1"),
     "--samples": (LINEAR, "--samples=99", "none 99"),
     "--checkpoint-dir": (SAVED, "--checkpoint-dir=ranks/other", "ranks/saved ranks/other"),
     "--save-interval": (SAVED, "--save-interval=1", "0 1"),

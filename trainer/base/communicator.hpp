@@ -59,8 +59,8 @@ class Communicator {
     // Where the sum, or what was broadcast, then is: there, or in a tensor that the node's ranks share, with the original undefined.
     virtual Tensor result_of(const Tensor& tensor) { return tensor; }
 
-    // The rank whose part of a sharded optimizer this one may keep a copy of: another for each. It is on another node where
-    // the ranks of a node share memory and all nodes have as many ranks, in one order; or where each has one.
+    // The rank whose part of a sharded optimizer this one may keep a copy of; each rank has a different one. It is on another
+    // node where the ranks of a node share memory and all nodes have as many ranks, in one order; or where each has one.
     virtual std::int64_t peer() const { return (rank() + size() - 1) % size(); }
 
     // If the ranks of a node keep one copy of sums and of Device::make_of_node(). Set on all ranks or none.

@@ -24,7 +24,8 @@ struct NodePlace {
     // Every node has the same number of ranks in the same order, so results are bit-identical everywhere.
     bool is_homogeneous = false;
 
-    // Of nodes with as many ranks each, the peer of `rank`, which this place is, on the node before; nullopt if there is none.
+    // The peer of `rank`, whose place this is, on the node before (of the first, on the last); nullopt unless there are
+    // several nodes with as many ranks each.
     std::optional<std::int64_t> peer_before(std::int64_t rank) const;
 };
 

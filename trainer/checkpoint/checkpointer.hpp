@@ -25,8 +25,8 @@ namespace dp::trainer {
 
 class Checkpointer {
  public:
-    // `now`: of this training; `vectors` are what is saved and restored, `copies` other parts of these that are only restored.
-    // Its `now.vectors` need not be set.
+    // `now`: of this training. `vectors` are saved and restored; `copies`, other parts of these, are only restored. Its
+    // `now.vectors` need not be set.
     Checkpointer(const CheckpointPlan& plan, Continuation now, std::string data_source,
                  std::vector<Vector> vectors, std::vector<Vector> copies, Device& device,
                  Communicator& communicator);

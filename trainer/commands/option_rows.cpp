@@ -146,7 +146,7 @@ void add_optimizer(OptionList& list, Options& o) {
     list.flag("--shard-optimizer,--use-distributed-optimizer", training.shard_optimizer,
               "shard the optimizer's state over the ranks (ZeRO stage 1)", kCourse);
     list.add("--peer-copy", training.peer_copy, whole(0, kBillion),
-             "with restarts: a second rank keeps each shard; 0: none does (default: 1)", kCourse)
+             "with restarts: a second rank copies each shard; 0: none does (default: 1)", kCourse)
         .needs = "--shard-optimizer";
 }
 

@@ -150,11 +150,11 @@ struct Run {
             DP_TRY(common_memory(available_here(device, here),
                                  plan != nullptr ? std::optional(plan->peak) : std::nullopt, device, ranks));
         if (!first.available) first.available = common.available;
-        const auto can = [&]() -> Result<void> {
-            DP_TRY(fits(common.peak));
+        const auto checked = [&]() -> Result<void> {
+            DP_TRY(check_fits(common.peak));
             return decision.is_primary ? outputs_can_be_written(options.output) : Result<void>();
         };
-        DP_TRY(all_or_none(can(), device, ranks));
+        DP_TRY(all_or_none(checked(), device, ranks));
         report.line(fmt::format("memory per rank: {} of {}",
                                 common.peak
                                     ? size_text(*common.peak - saved_by_sharing(memory)) + " (measured)"
@@ -166,7 +166,7 @@ struct Run {
     }
 
     // Ranks with other CPUs have other copies of convolutions: one may not fit where the others do.
-    Result<void> fits(const std::optional<std::int64_t>& peak) const {
+    Result<void> check_fits(const std::optional<std::int64_t>& peak) const {
         const auto name = prepared.info->name;
         // What was measured had the whole optimizer; a part and a copy of another may be more.
         MemoryCase alone = memory;

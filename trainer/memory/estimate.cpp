@@ -62,7 +62,7 @@ MemoryNeeds estimate_memory(const MemoryCase& c) {
     needs.optimizer = state_per_parameter(settings.optimizer) * (settings.shard_optimizer
                                                                      ? largest_shard(padded, world) * kNumber
                                                                      : largest_shard(parameters, sharing));
-    // Another rank's part, with the values that it updates and, to clip them, its gradients.
+    // A copy of another rank's part, its values and, if they are clipped, its gradients.
     if (settings.shard_optimizer && settings.peer_copy > 0 && world > 1)
         needs.optimizer += (1 + state_per_parameter(settings.optimizer) + (settings.clip ? 1 : 0)) *
                            largest_shard(padded, world) * kNumber;

@@ -88,8 +88,8 @@ std::string recovery_line(const RecoveryReport& report) {
                                                                *report.repeated == 1 ? "" : "s")
                                                  : "";
     if (report.from.empty())
-        return fmt::format("no rank had the whole state in memory: continuing after step {}{}", report.step,
-                           repeated);
+        return fmt::format("the survivors do not hold the whole state: continuing after step {}{}",
+                           report.step, repeated);
     const std::size_t givers = std::set(report.from.begin(), report.from.end()).size();
     return fmt::format(
         "continuing after step {} from {} memory; recovery took {:.2f} s{}", report.step,

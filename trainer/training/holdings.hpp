@@ -59,10 +59,9 @@ inline std::optional<Whole> newest_whole(const std::vector<Holding>& holdings, s
     return std::nullopt;
 }
 
-// Sums may have broken off on some ranks when others had them already and took the step: these then have the only parts of
-// the new step, and those the only ones of the old. Where it makes the newest step whole, sets those that can to it, and
-// returns the rank whose gradients they follow with; nullopt where nobody has to.
-inline std::optional<std::int64_t> leader_of(std::vector<Holding>& holdings, std::int64_t all) {
+// Some ranks may take a step whose sums failed on others; neither step is then whole. If those can follow, and that makes
+// the newest step whole, sets them to it and returns the rank whose sums they follow with; otherwise nullopt.
+inline std::optional<std::int64_t> let_follow(std::vector<Holding>& holdings, std::int64_t all) {
     if (holdings.empty()) return std::nullopt;
     const std::int64_t newest = std::ranges::max(holdings, {}, &Holding::step).step;
     const auto is_whole = [&](const std::vector<Holding>& some) {

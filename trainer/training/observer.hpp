@@ -46,9 +46,8 @@ struct ResumeReport {
 
 // How a training recovered from deaths.
 struct RecoveryReport {
-    std::int64_t step = 0;  // is made
-    std::vector<std::int64_t>
-        from;  // the ranks whose memory had it, of each part; none: not all of it was left
+    std::int64_t step = 0;                 // is made
+    std::vector<std::int64_t> from;        // the rank that gave each part; none: not all of it was left
     std::optional<std::int64_t> repeated;  // steps; nullopt: no process has survived that would know
     double seconds = 0;                    // since the first survivor heard of the death
 };

@@ -57,11 +57,11 @@ class Optimizer {
     void step(const ParameterSet& parameters, const Tensor& gradients, double rate) {
         step({parameters.values()}, parameters.decayed(), {gradients}, rate);
     }
-    // The same for values and gradients that may be those of its part alone. `decayed`: elements of all values with
-    // weight decay.
+    // The same for values and gradients that may be those of its part alone. `decayed`: how many of all values, the
+    // first ones, have weight decay.
     void step(const Slice& values, std::int64_t decayed, const Slice& gradients, double rate);
 
-    // The last step once more, for a part that was left out: that of a rank of this node that died before it.
+    // Repeats the last step for the part of a rank of this node that died before it.
     void update(const Shard& part, const ParameterSet& parameters, const Tensor& gradients, double rate) {
         update(part, {parameters.values()}, parameters.decayed(), {gradients}, rate);
     }

@@ -11,20 +11,20 @@ namespace dp::trainer {
 
 class PeerCopy {
  public:
-    // Holds nothing before begin(). `clips`: the other rank scales its gradients, which take() must have got before.
+    // Holds nothing before begin(). `clips`: the other rank scales its gradients, so store() comes before that.
     PeerCopy(const OptimizerOptions& options, Device& device, const Shard& part, bool clips)
         : device_(device),
           optimizer_(options, device, part),
           values_{device.make(Type::f32, {part.count}), part.first},
           clipped_{clips ? device.make(Type::f32, {part.count}) : Tensor(), part.first} {}
 
-    // With the values of all parameters as they are after so many steps; optimizer() has its state, too.
+    // From the parameters after `steps` steps; the state of optimizer() has been restored.
     void begin(const ParameterSet& parameters, std::int64_t steps) {
         device_.convert(Slice{parameters.values()}.of(part()), values_.numbers);
         optimizer_.resume(steps);
     }
     // Only with `clips`: the summed gradients of all values, before they are scaled; and then the scale.
-    void take(const Tensor& gradients) { device_.convert(Slice{gradients}.of(part()), clipped_.numbers); }
+    void store(const Tensor& gradients) { device_.convert(Slice{gradients}.of(part()), clipped_.numbers); }
     void scale(float factor) { device_.scale(clipped_.numbers, factor); }
     // Takes the step that the other rank takes.
     void step(const ParameterSet& parameters, const Tensor& gradients, double rate) {

@@ -30,8 +30,8 @@ struct Settings {
     double weight_decay = 0;
     OptimizerConstants constants;
     bool shard_optimizer = false;  // its state is shared out among the ranks (optimizer.hpp)
-    // How many steps old the copy may be that another rank keeps of each part of a sharded optimizer, if the training
-    // survives deaths. 0: there is none; else it is brought up to date in each step (peer_copy.hpp).
+    // Above 0, if the training survives deaths, another rank keeps a copy of each part of a sharded optimizer, updated
+    // in every step (peer_copy.hpp).
     std::int64_t peer_copy = 0;
     std::int64_t accumulate = 1;  // batches of a rank that make a step, whose gradients are added up
     std::optional<double> clip;   // the largest norm of all gradients together; larger ones are scaled down

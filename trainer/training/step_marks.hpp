@@ -41,9 +41,9 @@ class StepMarks {
         const auto [least, most] = std::ranges::minmax(all);
         return least > kChanges && most - least <= 1 ? std::optional(most - 1) : std::nullopt;
     }
-    // The same for this rank's part alone, whatever state the others' are in. `completes`: it can take the step that another
-    // rank of the node has taken.
-    std::optional<std::int64_t> mine(bool completes) const {
+    // The same for this rank's part alone, whatever state the others' are in. `completes`: a step that another rank of the
+    // node has taken counts as taken.
+    std::optional<std::int64_t> of_this_rank(bool completes) const {
         const std::vector<std::int64_t> all = read();
         const std::int64_t here = all[mine_], most = std::ranges::max(all);
         if (here <= kChanges) return std::nullopt;

@@ -95,7 +95,7 @@ Result<std::optional<Survival::Source>> Survival::ask(std::int64_t values, Devic
         totals_.repeated = std::max(totals_.repeated, said[kRepeated]);
         seconds_ = std::max(seconds_, number_of(said[kWaited]));
     }
-    if (const auto leader = leader_of(holdings, values)) {
+    if (const auto leader = let_follow(holdings, values)) {
         const auto follower = std::ranges::find_if(holdings, [&](const Holding& one) {
             return one.rank == communicator.rank() && one.step > of(one.rank)[kStep];
         });
@@ -134,7 +134,7 @@ Result<std::optional<Survival::Source>> Survival::ask(std::int64_t values, Devic
         copy_->buffers = remains_->buffers();
         DP_TRY(device.status());
     }
-    // The memory of a rank of the node goes with its remains.
+    // With a rank's remains goes memory that others of its node still read.
     bool is_read = false;
     for (const Holding& one : holdings) is_read = is_read || of(one.rank)[kCompletes] != 0;
     if (is_read) DP_TRY(all_or_none({}, device, communicator));

@@ -6,7 +6,7 @@
 //   train() fails because a peer has died         it leaves what it holds here (keep)
 //   the next generation's train() begins          the ranks say what they hold: all of the state, or with a sharded
 //                                                 optimizer their own part and a copy of another's. Of the newest whole
-//                                                 state (holdings.hpp), the givers copy theirs to host memory (ask)
+//                                                 state (holdings.hpp), its holders copy theirs to host memory (ask)
 //   its parameters and optimizer have been made   every rank takes the givers' numbers (give)
 #pragma once
 
@@ -35,7 +35,7 @@ class Remains {
     virtual std::int64_t world() const = 0;
     // The step that this rank has come to, whole or not.
     virtual std::int64_t reached() const = 0;
-    // Of parameters and optimizer, at most kMostParts: one is all of it, or this rank's own is the first.
+    // Of parameters and optimizer, at most kMostParts. A single part is all of it; otherwise this rank's own comes first.
     virtual std::vector<Shard> parts() const = 0;
     static constexpr std::size_t kMostParts = 2;
     // The numbers of a part: parameters and the optimizer's state, in the order of give().

@@ -86,7 +86,7 @@ void TrainStep::update(std::int64_t number) {
 // Counts a step whose gradients are NaN or infinite, and clips large ones: this rank's part, as
 // torch.nn.utils.clip_grad_norm_ does.
 Result<bool> TrainStep::are_usable(std::int64_t number, const GlobalMetrics& ranks) {
-    if (copy_ && run_.settings.clip) copy_->take(gradients_);
+    if (copy_ && run_.settings.clip) copy_->store(gradients_);
     last_norm_ = DP_TRY(norm_->of(gradients_));
     if (!std::isfinite(last_norm_)) {
         if (++bad_in_a_row_ >= kMostBadSteps)
@@ -177,7 +177,7 @@ void TrainStep::hold(std::int64_t step) {
 }
 
 std::optional<Progress> TrainStep::held() {
-    const auto step = copy_ ? marks_.mine(!skips_bad_steps_) : marks_.newest();
+    const auto step = copy_ ? marks_.of_this_rank(!skips_bad_steps_) : marks_.newest();
     if (!run_.keeps_state || !step) return std::nullopt;
     // Another rank of this node has updated its part, so the sums are whole, but this one did not come to that.
     if (*step == held_.progress.step + 1 && !skips_bad_steps_) {
@@ -192,7 +192,7 @@ void TrainStep::complete() {
     if (held_.is_skipped) return;  // it changes nothing
     const std::int64_t step = held_.progress.step;
     if (copy_) {
-        if (marks_.mine(false) == step) return;
+        if (marks_.of_this_rank(false) == step) return;
         optimizer_.resume(step - 1 - skipped_);
         return update(step);
     }
@@ -206,7 +206,7 @@ void TrainStep::complete() {
 }
 
 bool TrainStep::has_to_complete() const {
-    return copy_ ? marks_.mine(false) != held_.progress.step : !marks_.behind().empty();
+    return copy_ ? marks_.of_this_rank(false) != held_.progress.step : !marks_.behind().empty();
 }
 
 void TrainStep::follow(const std::vector<float>& sums) {

@@ -55,8 +55,8 @@ class TrainStep {
     std::optional<Progress> held();
     void complete();
     bool has_to_complete() const;
-    // With a sharded optimizer, if no step may be skipped: takes the step whose sums broke off on this node and not on
-    // another one, with those of a rank there, which are its sums().
+    // With a sharded optimizer, if no step may be skipped: takes the step whose sums failed on this node only, with the
+    // sums() of a rank that has them.
     bool can_follow() const { return copy_ && !skips_bad_steps_; }
     std::vector<float> sums() const { return run_.device.values_of<float>(gradients_); }
     void follow(const std::vector<float>& sums);

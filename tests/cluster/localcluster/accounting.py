@@ -22,8 +22,8 @@ PidFile=/run/slurmdbd.pid
 """
 
 
-def start(cluster):
-    """Words for sh, between munge and slurmctld: slurmctld does not begin before slurmdbd has told it what is counted."""
+def start_command(cluster):
+    """For sh, between munge's start and slurmctld's, which asks slurmdbd what is counted before it begins."""
     data, log = os.path.join(cluster.state, "mysql"), cluster.log("mariadb.log")
     database = f"--no-defaults --user=root --datadir={data}"
     return " && ".join((

@@ -215,8 +215,8 @@ class TestCluster:
         return int(self.run("scontrol show config | sed -n 's/^NEXT_JOB_ID *= *//p'", user="root", check=True).stdout)
 
     def accounts(self, since, ended=True, deadline=10):
-        """What Slurm's accounting has of the jobs from that number on: {job: [(step, program, state, exit code)]}. It learns of them every 5 s,
-        and is waited for: until it knows all, or all their ends."""
+        """What Slurm's accounting has of the jobs from that number on: {job: [(step, program, state, exit code)]}. News reaches it
+        every 5 s; waits until it knows all jobs, or all their ends."""
         def known():
             lines = self.run(["sacct", "--allusers", "--noheader", "--parsable2", "--starttime=today", "--format=JobID,JobName,State,ExitCode"], user="root",
                              check=True).stdout.splitlines()

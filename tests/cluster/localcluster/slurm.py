@@ -138,7 +138,7 @@ def start_services(cluster, groups, machine, pid, preload=None, accounts=False):
     munge = (f"munged --key-file={cluster.state}/munge/munge.key --log-file={cluster.log(f'munged-{machine}.log')} "
              "--pid-file=/run/munge/munged.pid --seed-file=/run/munge/munged.seed --socket=/run/munge/munge.socket.2")
     daemon = "slurmctld" if machine == HEAD else "slurmd"
-    before = f"{munge} && {accounting.start(cluster)}" if accounts else munge
+    before = f"{munge} && {accounting.start_command(cluster)}" if accounts else munge
     if preload:
         daemon = f"env LD_PRELOAD={preload} {daemon}"
     child = os.fork()

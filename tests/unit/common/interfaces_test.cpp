@@ -75,11 +75,12 @@ TEST(Interfaces, OfThisHostIncludeLoopback) {
 
 TEST(Addresses, OfTheChosenNetworkOnlyIfThereAreAny) {
     using List = std::vector<std::string>;
-    EXPECT_EQ(through(kHost[2], {"192.168.0.9", "10.1.3.4", "fd00:1::9"}), (List{"10.1.3.4"}));
-    EXPECT_EQ(through(kHost[2], {"192.168.0.9", "10.1.3.4", "10.1.3.5"}), (List{"10.1.3.4", "10.1.3.5"}));
-    EXPECT_EQ(through(kHost[3], {"192.168.0.9", "fd00:1::9"}), (List{"fd00:1::9"}));
-    EXPECT_EQ(through(kHost[2], {"192.168.0.9", "fd00:1::9"}), (List{"192.168.0.9", "fd00:1::9"}));
-    EXPECT_EQ(through({}, {"a", "b"}), (List{"a", "b"}));
+    EXPECT_EQ(in_network_of(kHost[2], {"192.168.0.9", "10.1.3.4", "fd00:1::9"}), (List{"10.1.3.4"}));
+    EXPECT_EQ(in_network_of(kHost[2], {"192.168.0.9", "10.1.3.4", "10.1.3.5"}),
+              (List{"10.1.3.4", "10.1.3.5"}));
+    EXPECT_EQ(in_network_of(kHost[3], {"192.168.0.9", "fd00:1::9"}), (List{"fd00:1::9"}));
+    EXPECT_EQ(in_network_of(kHost[2], {"192.168.0.9", "fd00:1::9"}), (List{"192.168.0.9", "fd00:1::9"}));
+    EXPECT_EQ(in_network_of({}, {"a", "b"}), (List{"a", "b"}));
 }
 
 TEST(Addresses, LoopbackAndLinkLocalReachNobody) {

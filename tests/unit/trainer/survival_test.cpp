@@ -72,17 +72,17 @@ TEST(StepMarks, TellOfOneRanksPartAlone) {
     device->set_shared_memory({{}, [&](std::size_t) { return std::shared_ptr<void>(memory); }, 3});
     std::deque<StepMarks> marks;
     for (std::int64_t index = 0; index < 3; ++index) marks.emplace_back(*device, OfNode(index));
-    EXPECT_EQ(marks[0].mine(true), std::nullopt);
+    EXPECT_EQ(marks[0].of_this_rank(true), std::nullopt);
     marks[0].end(7);
-    EXPECT_EQ(marks[0].mine(true), 7);
+    EXPECT_EQ(marks[0].of_this_rank(true), 7);
     marks[1].end(8);
     marks[2].begin();  // and died
-    EXPECT_EQ(marks[0].mine(true), 8);
-    EXPECT_EQ(marks[0].mine(false), 7);
-    EXPECT_EQ(marks[1].mine(true), 8);
-    EXPECT_EQ(marks[2].mine(true), std::nullopt);
+    EXPECT_EQ(marks[0].of_this_rank(true), 8);
+    EXPECT_EQ(marks[0].of_this_rank(false), 7);
+    EXPECT_EQ(marks[1].of_this_rank(true), 8);
+    EXPECT_EQ(marks[2].of_this_rank(true), std::nullopt);
     marks[1].end(9);
-    EXPECT_EQ(marks[0].mine(true), 7) << "no rank is two steps ahead of a living one";
+    EXPECT_EQ(marks[0].of_this_rank(true), 7) << "no rank is two steps ahead of a living one";
 }
 
 TEST(StepMarks, NothingIsWholeBeforeTheFirstEnd) {
@@ -130,7 +130,7 @@ TEST(NewestWhole, IsTheNewestStepOfWhichAllPartsAreLeft) {
     }
 }
 
-TEST(LeaderOf, IsARankWhoseStepOthersCanTakeToo) {
+TEST(LetFollow, TakesARankWhoseStepOthersCanTakeToo) {
     const Shard a{0, 3}, b{3, 3}, c{6, 3};
     const std::vector<Holding> apart{{0, 8, {a, c}, true}, {1, 7, {b, a}, true}};
     struct Case {
@@ -152,7 +152,7 @@ TEST(LeaderOf, IsARankWhoseStepOthersCanTakeToo) {
                            {"whole without", whole, {}},
                            {"not whole with", {apart[0], {2, 7, {a, c}, true}}, {}}}) {
         auto after = holdings;
-        EXPECT_EQ(leader_of(after, 9), leader) << what;
+        EXPECT_EQ(let_follow(after, 9), leader) << what;
         const auto found = newest_whole(after, 9);
         if (leader) {
             ASSERT_TRUE(found) << what;
@@ -242,8 +242,7 @@ TEST(Survival, TheFirstWithTheNewestStateGivesItsBitsToAll) {
     });
 }
 
-// Of three ranks, each with its own part and a copy of the part before, one is new, and the next one is lost, too, while the
-// parts are given.
+// Of three ranks, each with its own part and a copy of the part before, one is new. The first try to give the parts fails.
 TEST(Survival, EachPartIsGivenByARankThatHasIt) {
     const std::vector<std::vector<float>> state{{0, 1, 2, 3, 4, 5}, {10, 11, 12, 13, 14, 15}};
     ThreadWorld(3).run([&](Communicator& ranks) {
@@ -290,7 +289,7 @@ TEST(Survival, CountsRepeatedStepsIfNoRankHasTheWholeState) {
 
 // ---- trainings
 
-// Breaks off at this sum of gradients, and for good; on a rank that is ahead behind the sum, on one that is left behind in it.
+// Breaks off for good at this sum of gradients: before it, ahead of the others once it is there, or behind, failing in it.
 enum class Break { before, ahead, behind };
 class BreaksOff final : public Communicator {
  public:
