@@ -239,6 +239,6 @@ def test_it_does_what_is_shown(cluster, desk, shown):
     printed = [line.strip() for line in RUN[shown.command](desk, shown.command).splitlines()]
     for line in shown.output:
         if not any(re.fullmatch(staged, line) for staged in STAGED):
-            assert any(re.fullmatch(like(line), other) for other in printed), (line, printed)
+            assert any(re.fullmatch(like(line), other) for other in printed), "\n".join([line, "is not among", *printed])
     cluster.assert_idle(deadline=40)
     cluster.assert_nothing_left()

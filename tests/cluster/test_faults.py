@@ -128,6 +128,24 @@ def test_a_killed_daemon_ends_programs_that_know_nothing_of_it(cluster, node):
     cluster.assert_idle(deadline=30)
 
 
+def test_trainers_that_a_death_has_stopped_are_not_taken_for_its_cause(cluster):
+    """They see their connections close before a daemon that is late has told anybody of the death."""
+    step = cluster.popen(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-world=auto", TRAINER, "--model=ffn", "--samples=512",
+                          "--epochs=1000000"], env={"OMP_NUM_THREADS": "1"})
+    while not step.stdout.readline().startswith("epoch 2/"):
+        assert step.poll() is None, step.communicate()
+    here = {kind: [p["pid"] for p in cluster.processes(["node02"]) if p["command"].startswith(kind)] for kind in ("dp-rendezvousd", TRAINER)}
+    os.kill(here["dp-rendezvousd"][0], signal.SIGSTOP)
+    os.kill(here[TRAINER][0], signal.SIGKILL)
+    time.sleep(0.5)
+    os.kill(here["dp-rendezvousd"][0], signal.SIGCONT)
+    _, err = step.communicate(timeout=60)
+    lines = [line for line in err.splitlines() if line.endswith("; ending the step")]
+    assert len(lines) == 1, err
+    assert re.fullmatch(r"slurm-dp: rank [23] on node02 was killed by signal 9 \(SIGKILL\) at step \d+; ending the step", lines[0]), err
+    cluster.assert_idle(deadline=30)
+
+
 @pytest.mark.parametrize("still, dies", [("node02", "node01"), ("node01", "node02")])
 def test_a_rank_dies_while_a_node_stands_still(cluster, still, dies):
     """That node cannot hear that the step ends, and is not silent for long enough to be lost: Slurm ends its ranks."""

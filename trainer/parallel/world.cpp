@@ -35,6 +35,11 @@ constexpr const char* kRestartsVariable = "TORCHELASTIC_MAX_RESTARTS";
 // after the site's dead-after, usually 30 s.
 constexpr std::chrono::seconds kDeathIsKnown{45};
 
+// How long a rank whose communicator has failed stays, so that it is not reported as the cause of a death whose news
+// is on its way.
+constexpr std::chrono::seconds kCauseIsKnown{1};
+constexpr const char* kNeverSet = "trainer/never-set";
+
 // How long rank 0 waits for what a rank says before it asks in a way that tells who is missing.
 constexpr std::chrono::seconds kCollects{1};
 
@@ -126,7 +131,11 @@ bool World::can_restart() const {
 }
 
 bool World::rejoin() {
-    if (!can_restart()) return false;
+    if (!context_) return false;
+    if (!can_restart()) {
+        (void)context_->wait({kNeverSet}, kCauseIsKnown);  // ends at once when the step does
+        return false;
+    }
     note_.reset();
     return context_->rejoin(kDeathIsKnown).has_value();
 }

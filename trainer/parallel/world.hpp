@@ -52,7 +52,7 @@ class World {
         if (context_) context_->enable_rejoin();
     }
     // After a failure: waits until a peer's death is known, then for the next generation, in which this process may have
-    // another rank. False: no rank died, or the step is ending.
+    // another rank. False: no rank died, the step is ending, or ranks do not begin again.
     bool rejoin();
     // How many ranks the world had when its first process began; the same on all after a barrier. Of a world that has
     // lost nodes this is more than size().
