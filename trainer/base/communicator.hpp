@@ -54,7 +54,17 @@ class Communicator {
         for (const Tensor& tensor : tensors) DP_TRY(start_all_reduce(tensor));
         return {};
     }
-    // Waits for all of them (what the device does next comes after them).
+
+    // Whether it can add in the order of the ranks; the same on all.
+    virtual bool adds_in_order() const { return false; }
+    // An asynchronous sum like start_all_reduces(), whose bits do not depend on how many ranks share the work: adds the
+    // tensors of rank 0, then those of rank 1, and so on, to `sums`, of the same shapes, which then are the same on all
+    // ranks. They are from Device::make_of_node(), the tensors from make_to_sum(). f32.
+    virtual Result<void> start_adding(std::span<const Tensor> /*tensors*/, std::span<const Tensor> /*sums*/) {
+        return fail(Fault::world, "no sums in the order of the ranks here");
+    }
+
+    // Waits for all of these (what the device does next comes after them).
     virtual Result<void> wait_all_reduces() { return {}; }
     // Where the sum, or what was broadcast, then is: there, or in a tensor that the node's ranks share, with the original undefined.
     virtual Tensor result_of(const Tensor& tensor) { return tensor; }

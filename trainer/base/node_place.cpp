@@ -29,6 +29,8 @@ NodePlace place_among(std::span<const std::int64_t> node_of_rank, std::int64_t r
         std::adjacent_find(nodes.begin(), nodes.end(), [](const Ranks& one, const Ranks& next) {
             return !std::equal(one.begin(), one.end(), next.begin(), next.end(), std::less<>());
         }) == nodes.end();
+    place.is_in_order = std::ranges::all_of(
+        nodes, [](const Ranks& node) { return node.back() - node.front() + 1 == node.size(); });
     if (place.local_rank >= place.fewest) return place;
     for (const Ranks& node : nodes) place.peers.push_back(node[static_cast<std::size_t>(place.local_rank)]);
     std::sort(place.peers.begin(), place.peers.end());

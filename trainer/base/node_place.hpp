@@ -23,6 +23,7 @@ struct NodePlace {
     bool is_any_shared = false;        // a node has more than one rank
     // Every node has the same number of ranks in the same order, so results are bit-identical everywhere.
     bool is_homogeneous = false;
+    bool is_in_order = false;  // ranks are numbered node by node
 
     // The peer of `rank`, whose place this is, on the node before (of the first, on the last); nullopt unless there are
     // several nodes with as many ranks each.

@@ -150,32 +150,38 @@ struct Run {
             DP_TRY(common_memory(available_here(device, here),
                                  plan != nullptr ? std::optional(plan->peak) : std::nullopt, device, ranks));
         if (!first.available) first.available = common.available;
+        const auto peak = common.peak ? std::optional(*common.peak + more_than_was_measured()) : std::nullopt;
         const auto checked = [&]() -> Result<void> {
-            DP_TRY(check_fits(common.peak));
+            DP_TRY(check_fits(peak));
             return decision.is_primary ? outputs_can_be_written(options.output) : Result<void>();
         };
         DP_TRY(all_or_none(checked(), device, ranks));
         report.line(fmt::format("memory per rank: {} of {}",
-                                common.peak
-                                    ? size_text(*common.peak - saved_by_sharing(memory)) + " (measured)"
-                                    : needs_text(estimate_memory(memory)),
+                                peak ? size_text(*peak - saved_by_sharing(memory)) + " (measured)"
+                                     : needs_text(estimate_memory(memory)),
                                 size_text(*first.available)));
         gather_facts(here);
         for (const auto& line : options_without_effect(options)) report.line(line);
         return {};
     }
 
+    // By a rank alone, which has the whole optimizer and sums nothing: a part with a copy of another, or sums in order, may
+    // be more. What nodes save is not counted.
+    std::int64_t more_than_was_measured() const {
+        MemoryCase one = memory;
+        one.sharing = 1;
+        const MemoryNeeds now = estimate_memory(one);
+        one.world = 1;
+        const MemoryNeeds then = estimate_memory(one);
+        return std::max<std::int64_t>(now.optimizer - then.optimizer, 0) +
+               std::max<std::int64_t>(now.gradients - then.gradients, 0);
+    }
+
     // Ranks with other CPUs have other copies of convolutions: one may not fit where the others do.
     Result<void> check_fits(const std::optional<std::int64_t>& peak) const {
         const auto name = prepared.info->name;
-        // What was measured had the whole optimizer; a part and a copy of another may be more.
-        MemoryCase alone = memory;
-        alone.world = 1;
-        const std::int64_t more =
-            std::max<std::int64_t>(estimate_memory(memory).optimizer - estimate_memory(alone).optimizer, 0);
-        const auto problem =
-            peak ? planned_problem(name, memory, *peak + more, device.name(), *first.available)
-                 : memory_problem(name, memory, device.name(), *first.available);
+        const auto problem = peak ? planned_problem(name, memory, *peak, device.name(), *first.available)
+                                  : memory_problem(name, memory, device.name(), *first.available);
         return problem ? fail(Fault::device, *problem) : Result<void>();
     }
 

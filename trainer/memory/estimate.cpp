@@ -44,6 +44,11 @@ std::int64_t copies_bytes(const Model& model, const Device& device, std::int64_t
     return bytes;
 }
 
+// Whether the sum of gradients is separate from them, once for a node (TrainStep::adds_in_order_).
+bool adds_in_order(const Device* device, std::int64_t world) {
+    return world > 1 && device != nullptr && device->is_deterministic() && device->name() == "cpu";
+}
+
 }  // namespace
 
 MemoryNeeds estimate_memory(const MemoryCase& c) {
@@ -58,7 +63,11 @@ MemoryNeeds estimate_memory(const MemoryCase& c) {
     const auto flowing = static_cast<std::int64_t>(size_of(type));
     needs.parameters = largest_shard(parameters, sharing) + buffers;
     if (type != Type::f32) needs.parameters += largest_shard(padded * flowing, sharing);
-    needs.gradients = settings.accumulate > 1 ? 2 * parameters : parameters;
+    needs.gradients = parameters;
+    if (adds_in_order(device, world))
+        needs.gradients += largest_shard(parameters, sharing);
+    else if (settings.accumulate > 1)
+        needs.gradients += parameters;
     needs.optimizer = state_per_parameter(settings.optimizer) * (settings.shard_optimizer
                                                                      ? largest_shard(padded, world) * kNumber
                                                                      : largest_shard(parameters, sharing));

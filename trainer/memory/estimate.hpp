@@ -12,7 +12,7 @@ namespace dp::trainer {
 // In bytes.
 struct MemoryNeeds {
     std::int64_t parameters = 0;   // and running statistics; in bf16 also the copy that a model works with
-    std::int64_t gradients = 0;    // and their sum, where batches are accumulated
+    std::int64_t gradients = 0;    // and their sum, where batches are accumulated or added in order
     std::int64_t optimizer = 0;    // its state; of the rank with the largest part where that is sharded
     std::int64_t activations = 0;  // of the larger of a batch and what is tested at a time
     // In the layouts and the precision that the device computes in, for the time of an operation.

@@ -40,6 +40,11 @@ class ConnectedLater final : public Communicator {
         DP_TRY(connect());
         return connected_->start_all_reduce(tensor);
     }
+    bool adds_in_order() const override { return true; }  // so does Gloo, and no other is connected later
+    Result<void> start_adding(std::span<const Tensor> tensors, std::span<const Tensor> sums) override {
+        DP_TRY(connect());
+        return connected_->start_adding(tensors, sums);
+    }
     Result<void> wait_all_reduces() override {
         return connected_ ? connected_->wait_all_reduces() : Result<void>();
     }

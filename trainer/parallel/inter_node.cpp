@@ -83,8 +83,12 @@ Result<InterNode> connect_nodes(
     auto mesh = DP_TRY(connect("between-nodes"));
     if (nodes > 2) {
         const std::shared_ptr<Communicator> sums = make_gloo(mesh, 0), others = make_gloo(mesh, 1);
+        constexpr std::uint32_t kTag = 4;  // these two have 0 to 3
         return InterNode{
             [sums](const Tensor& slice) { return sums->all_reduce(slice, Reduction::sum); },
+            [mesh](const Tensor& slice, const AddsPart& add) {
+                return with_gloo("all-reduce between nodes", [&] { add_in_turn(mesh, kTag, slice, add); });
+            },
             [sums](const Tensor& slice, std::int64_t root) { return sums->broadcast(slice, root); },
             [others](const Tensor& numbers, Reduction reduction) {
                 return others->all_reduce(numbers, reduction);
@@ -105,6 +109,14 @@ Result<InterNode> connect_nodes(
                                          [&](float* mine, float* theirs) {
                                              add_up(std::array{mine, theirs}, {0, slice.elements()});
                                          });
+                         });
+                     },
+                     [sums, is_second](const Tensor& slice, const AddsPart& add) {
+                         return with_gloo("all-reduce between two nodes", [&] {
+                             if (is_second) sums->receive(slice.data<float>(), slice.bytes());
+                             add({0, slice.elements()});
+                             sums->send(slice.data<float>(), slice.bytes());
+                             if (!is_second) sums->receive(slice.data<float>(), slice.bytes());
                          });
                      },
                      [sums, is_second](const Tensor& slice, std::int64_t root) {

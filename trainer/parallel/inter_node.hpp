@@ -14,6 +14,7 @@
 #include "trainer/base/communicator.hpp"
 #include "trainer/base/result.hpp"
 #include "trainer/base/tensor.hpp"
+#include "trainer/parallel/gloo.hpp"
 
 namespace dp::trainer {
 
@@ -21,6 +22,8 @@ namespace dp::trainer {
 struct InterNode {
     // f32 slices of any length, from one thread, while another may be in all_reduce().
     std::function<Result<void>(const Tensor& slice)> sum;
+    // Like add_in_turn() of these ranks (gloo.hpp), from the same thread.
+    std::function<Result<void>(const Tensor& slice, const AddsPart& add)> add_in_turn;
     std::function<Result<void>(const Tensor& slice, std::int64_t root)> broadcast;
     // Of f32, f64 or i64.
     std::function<Result<void>(const Tensor& numbers, Reduction reduction)> all_reduce;

@@ -88,6 +88,22 @@ class NodeCommunicator final : public Communicator {
         // Waits until all ranks have written their parts.
         return std::exchange(is_summing_, false) ? node_barrier() : Result<void>();
     }
+    bool adds_in_order() const override { return place_.is_in_order; }
+    Result<void> start_adding(std::span<const Tensor> tensors, std::span<const Tensor> sums) override {
+        std::vector<Addend> all;
+        for (std::size_t i = 0; i < tensors.size(); ++i) {
+            if (tensors[i].elements() == 0) continue;
+            auto part = shared(tensors[i]);
+            if (!part)
+                return fail(Fault::world,
+                            "a sum of what the ranks of a node do not share: a bug in the trainer");
+            all.push_back({std::move(*part), sums[i]});
+        }
+        if (all.empty()) return {};
+        is_summing_ = true;
+        background_.start([this, all = std::move(all)] { return broken_off_unless(add(all)); });
+        return {};
+    }
     Tensor result_of(const Tensor& tensor) override {
         const auto part = shared(tensor);
         return part ? Tensor(memory_->of_first(*part), Type::f32, tensor.shape()) : tensor;
@@ -217,6 +233,31 @@ class NodeCommunicator final : public Communicator {
         }
         if (!inter_node_.sum || mine.empty()) return {};
         return mine.size() == 1 ? inter_node_.sum(mine.front()) : all_reduce_packed(mine);
+    }
+
+    // What is added in the order of the ranks, and to what.
+    struct Addend {
+        NodeMemory::Part part;
+        Tensor sum;  // of the node
+    };
+    // Node by node, since ranks are numbered so.
+    Result<void> add(const std::vector<Addend>& all) {
+        DP_TRY(meet(all.front().part));
+        for (const auto& [part, sum] : all) {
+            std::vector<float*> numbers = DP_TRY(memory_->of_all(part));
+            const std::int64_t slices = slices_of(part.numbers(), place_.fewest);
+            if (place_.local_rank >= slices) continue;
+            const Shard slice = slice_of(part.numbers(), slices, place_.local_rank);
+            numbers.insert(numbers.begin(), sum.data<float>());
+            const auto add_to = [&](const Shard& piece) {
+                add_up(numbers, {slice.first + piece.first, piece.count});
+            };
+            if (inter_node_.add_in_turn)
+                DP_TRY(inter_node_.add_in_turn(sum.view(slice.first, {slice.count}), add_to));
+            else
+                add_to({0, slice.count});
+        }
+        return {};
     }
 
     // A message between busy CPUs costs more than a copy.

@@ -49,13 +49,14 @@ inline std::vector<Bucket> buckets_of(const ParameterSet& parameters, std::int64
 
 class GradientReducer {
  public:
-    // All arguments must outlive this; the parameters have been placed.
+    // All arguments must outlive this; the parameters have been placed. `in_order`: as Communicator::start_adding() does.
     GradientReducer(ParameterSet& parameters, Device& device, Communicator& communicator,
-                    std::vector<Bucket> buckets)
+                    std::vector<Bucket> buckets, bool in_order = false)
         : parameters_(parameters),
           device_(device),
           communicator_(communicator),
           buckets_(std::move(buckets)),
+          in_order_(in_order),
           next_(buckets_.size()) {
         parameters_.on_completed([this](std::size_t number) { completed(number); });
     }
@@ -64,7 +65,8 @@ class GradientReducer {
     GradientReducer& operator=(const GradientReducer&) = delete;
 
     // Call before the backward pass whose gradients are all-reduced. With `sum` (accumulated gradients of
-    // earlier batches, in the same layout) they are added to it first, and the sum is all-reduced.
+    // earlier batches, in the same layout) they are added to it first, and the sum is all-reduced; in order, `sum`, which is
+    // necessary, is the sum over all ranks until now.
     void begin(const Tensor& sum = {}) {
         sum_ = sum;
         next_ = 0;
@@ -76,7 +78,12 @@ class GradientReducer {
         const auto finished = communicator_.wait_all_reduces();
         if (!started_) return tl::unexpected(started_.error());
         if (!finished) return tl::unexpected(finished.error());
-        return communicator_.result_of(sum_ ? sum_ : parameters_.gradients());
+        return result();
+    }
+
+    // What finish() returned, or should have, in the last step whose sums a rank of this node has.
+    Tensor result() const {
+        return in_order_ ? sum_ : communicator_.result_of(sum_ ? sum_ : parameters_.gradients());
     }
 
  private:
@@ -84,6 +91,7 @@ class GradientReducer {
     Device& device_;
     Communicator& communicator_;
     std::vector<Bucket> buckets_;
+    bool in_order_;
     Tensor sum_;
     std::size_t next_ = 0;  // bucket
     Result<void> started_;
@@ -93,15 +101,17 @@ class GradientReducer {
     }
     void start(const Bucket& bucket) {
         if (!started_) return;
-        std::vector<Tensor> parts;
+        std::vector<Tensor> parts, sums;
         for (const auto& [first, count] : bucket.pieces) {
             parts.push_back(parameters_.gradients().view(first, {count}));
-            if (!sum_) continue;
-            const Tensor all = sum_.view(first, {count});
-            device_.add(parts.back(), all);
-            parts.back() = all;
+            if (sum_) sums.push_back(sum_.view(first, {count}));
         }
-        started_ = communicator_.start_all_reduces(parts);
+        if (in_order_) {
+            started_ = communicator_.start_adding(parts, sums);
+            return;
+        }
+        for (std::size_t i = 0; i < sums.size(); ++i) device_.add(parts[i], sums[i]);
+        started_ = communicator_.start_all_reduces(sum_ ? sums : parts);
     }
 };
 

@@ -41,18 +41,28 @@ TrainStep::TrainStep(const TrainingContext& run)
       samples_(run.device, run.data.train, 0, run.data.train.count, run.settings.batch,
                type_of(run.settings.precision)),
       node_part_(run.communicator.node_share().value_or(NodeShare{}).part_of(values_of(run.model))),
+      adds_in_order_(run.device.is_deterministic() && run.communicator.size() > 1 &&
+                     run.communicator.adds_in_order()),
       optimizer_(optimizer_of(run, node_part_)),
-      reducer_(run.model.parameters(), run.device, run.communicator, buckets_of(run.model.parameters())),
+      reducer_(run.model.parameters(), run.device, run.communicator, buckets_of(run.model.parameters()),
+               adds_in_order_),
       skips_bad_steps_(run.settings.clip || run.settings.skip_bad_steps),
       metrics_(run.device.make(Type::f64, {2})),
       marks_(run.device, run.communicator) {
-    if (run.settings.accumulate > 1)
-        sum_ = run.device.make_to_sum(Type::f32, run.model.parameters().gradients().shape());
+    make_sum();
     if (skips_bad_steps_ || run.settings.log_every > 0)
         norm_.emplace(run.device, run.communicator, values_of(run.model));
     if (run.settings.shard_optimizer && run.keeps_state)
         copy_.emplace(options_of(run.settings), run.device, shard_of_rank(run, run.communicator.peer()),
                       run.settings.clip.has_value());
+}
+
+void TrainStep::make_sum() {
+    const auto& shape = run_.model.parameters().gradients().shape();
+    if (adds_in_order_)
+        sum_ = run_.device.make_of_node(Type::f32, shape);
+    else if (run_.settings.accumulate > 1)
+        sum_ = run_.device.make_to_sum(Type::f32, shape);
 }
 
 Result<void> TrainStep::step(const Tensor& indices, std::int64_t number, const GlobalMetrics& ranks) {
@@ -109,9 +119,12 @@ Result<bool> TrainStep::are_usable(std::int64_t number, const GlobalMetrics& ran
 // Sums the gradients of all batches and ranks into gradients_.
 Result<void> TrainStep::make_gradients(const Tensor& indices, std::int64_t number,
                                        const GlobalMetrics& ranks) {
-    const bool sums = run_.settings.accumulate > 1;
     if (skips_bad_steps_) run_.device.zero(metrics_);
-    if (sums) run_.device.zero(sum_);
+    // What the node has once, each rank zeroes a part of, before it meets the others in its first sum.
+    if (adds_in_order_)
+        run_.device.zero(sum_.view(node_part_.first, {node_part_.count}));
+    else if (sum_)
+        run_.device.zero(sum_);
     // Parameters and sampler draw from the streams up to 2^33.
     const auto stream = (std::uint64_t{1} << 33) + static_cast<std::uint64_t>(number - 1);
     for (std::int64_t part = 0; part < run_.settings.accumulate; ++part) {
@@ -121,17 +134,24 @@ Result<void> TrainStep::make_gradients(const Tensor& indices, std::int64_t numbe
                       (part * run_.communicator.size() + run_.communicator.rank()) * run_.settings.batch};
         run_.observer.on_phase(Phase::compute);
         // Each rank's gradient is its part of the mean over the global batch, so their sum is that mean. The
-        // last batch's gradients are all-reduced while they are made.
-        const bool is_last = part + 1 == run_.settings.accumulate;
-        if (is_last) reducer_.begin(sums ? sum_ : Tensor{});
+        // last batch's gradients, in order each batch's, are all-reduced while they are made.
+        const bool is_last = part + 1 == run_.settings.accumulate, reduces = is_last || adds_in_order_;
+        if (reduces) reducer_.begin(sum_);
         run_.model.forward_backward(batch, 1.0f / static_cast<float>(run_.schedule.global_batch), metrics_);
-        if (sums && !is_last) run_.device.add(run_.model.parameters().gradients(), sum_);
         if (!ranks.whole_batches()) return ranks.whole_batches();
+        if (reduces)
+            gradients_ = DP_TRY(reduced());
+        else
+            run_.device.add(run_.model.parameters().gradients(), sum_);
     }
-    run_.observer.on_phase(Phase::communication);
-    gradients_ = DP_TRY(reducer_.finish());
-    run_.observer.on_phase(Phase::compute);
     return {};
+}
+
+Result<Tensor> TrainStep::reduced() {
+    run_.observer.on_phase(Phase::communication);
+    auto sums = reducer_.finish();
+    run_.observer.on_phase(Phase::compute);
+    return sums;
 }
 
 void TrainStep::begin_epoch(const Metrics& until_now, std::int64_t skipped_in_epoch) {
@@ -181,7 +201,7 @@ std::optional<Progress> TrainStep::held() {
     if (!run_.keeps_state || !step) return std::nullopt;
     // Another rank of this node has updated its part, so the sums are whole, but this one did not come to that.
     if (*step == held_.progress.step + 1 && !skips_bad_steps_) {
-        gradients_ = run_.communicator.result_of(sum_ ? sum_ : run_.model.parameters().gradients());
+        gradients_ = reducer_.result();
         optimizer_.resume(*step - skipped_);
         hold(*step);
     }

@@ -67,10 +67,13 @@ class TrainStep {
     const TrainingContext& run_;
     DeviceSamples samples_;
     Shard node_part_;  // of the values, that this rank looks after for its node
+    // With --deterministic, where the communicator can: micro-batch by micro-batch, and of each in the order of the ranks.
+    // So a smaller world, whose ranks have more micro-batches each, gets the same bits.
+    bool adds_in_order_;
     Optimizer optimizer_;
     std::optional<PeerCopy> copy_;
     GradientReducer reducer_;
-    Tensor sum_;        // of gradients, where batches are accumulated
+    Tensor sum_;        // of gradients, where batches are accumulated or added in order
     Tensor gradients_;  // what the last step was made from: those of all batches and ranks
     // With --clip-grad or --skip-bad-steps, a step with NaN or infinite gradients is skipped. All ranks have
     // the same gradients and so decide alike.
@@ -88,7 +91,9 @@ class TrainStep {
         std::vector<float> buffers;
     } held_;
 
+    void make_sum();
     Result<void> make_gradients(const Tensor& indices, std::int64_t number, const GlobalMetrics& ranks);
+    Result<Tensor> reduced();
     Result<bool> are_usable(std::int64_t number, const GlobalMetrics& ranks);
     void update(std::int64_t number);
     void hold(std::int64_t step);

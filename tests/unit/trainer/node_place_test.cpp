@@ -51,6 +51,23 @@ TEST(PlaceAmong, FindsLocalRanksAndPeers) {
     EXPECT_EQ(place_among(std::vector<std::int64_t>{3, 5, 3}, 0).nodes, 2);
 }
 
+TEST(PlaceAmong, IsInOrderIfRanksAreNumberedNodeByNode) {
+    struct Case {
+        std::vector<std::int64_t> nodes;
+        bool is_in_order;
+    };
+    for (const auto& [nodes, is_in_order] : std::vector<Case>{{{0}, true},
+                                                              {{0, 0, 1}, true},
+                                                              {{2, 2, 1, 0, 0}, true},
+                                                              {{0, 1, 2}, true},
+                                                              {{0, 1, 0, 1}, false},
+                                                              {{0, 1, 1, 0}, false},
+                                                              {{0, 0, 1, 2, 1}, false}})
+        for (std::size_t rank = 0; rank < nodes.size(); ++rank)
+            EXPECT_EQ(place_among(nodes, static_cast<std::int64_t>(rank)).is_in_order, is_in_order)
+                << ::testing::PrintToString(nodes) << ", rank " << rank;
+}
+
 TEST(PlaceAmong, IsHomogeneousIfAllNodesHaveTheSameNumberOfRanksInOneOrder) {
     struct Case {
         std::vector<std::int64_t> nodes;

@@ -29,24 +29,31 @@ struct Subject {
     ModelShape shape = {};
 };
 
-// As train_saved(), by ranks of these nodes. `late`: a rank that sleeps now and then.
-std::vector<RankOf> train_on(const Nodes& nodes, Settings settings, const Subject& subject = {},
-                             std::optional<int> late = {}) {
+// By ranks of these nodes, with a batch each.
+std::vector<RankOf> train_each(const Nodes& nodes, const Settings& settings, const Subject& subject,
+                               std::optional<int> late, bool in_order) {
     const ModelInfo& info = *find_model(subject.model);
-    settings.batch /= static_cast<std::int64_t>(nodes.size());
     std::vector<RankOf> ranks(nodes.size());
     as_threads(nodes.size(), [&](auto& store, int rank) {
         RankOf& mine = ranks[static_cast<std::size_t>(rank)];
         const auto device = open_cpu(1);
         const auto shared = join_nodes(store, nodes, rank, *device);
         ASSERT_TRUE(shared) << shared.error().message;
-        ASSERT_TRUE(shared->communicator->node_share()) << shared->why_not;
+        ASSERT_TRUE(in_order || shared->communicator->node_share()) << shared->why_not;
+        device->set_deterministic(in_order);
         if (late == rank)
             mine.seen.at_phase = [](Phase) { std::this_thread::sleep_for(std::chrono::milliseconds(8)); };
         const auto model = info.make(subject.shape);
         mine.outcome = train(info, *model, subject.data, settings, *device, *shared->communicator, mine.seen);
     });
     return ranks;
+}
+
+// As train_saved(), by ranks of these nodes. `late`: a rank that sleeps now and then.
+std::vector<RankOf> train_on(const Nodes& nodes, Settings settings, const Subject& subject = {},
+                             std::optional<int> late = {}) {
+    settings.batch /= static_cast<std::int64_t>(nodes.size());
+    return train_each(nodes, settings, subject, late, false);
 }
 
 std::vector<RankOf> train_apart(std::size_t world, const Settings& settings, const Subject& subject = {}) {
@@ -135,6 +142,32 @@ TEST(NodeTraining, LearnsTheSameOnNodesOfAnySize) {
             EXPECT_LT(relative_difference(apart.parameters, together.parameters), most)
                 << kind.name << ", " << ::testing::PrintToString(nodes);
         }
+    }
+}
+
+// 12 micro-batches, however many ranks share them. (Batch norm looks at what all ranks have at once.)
+TEST(NodeTraining, InOrderLearnsTheSameToTheBitInWorldsOfAnySize) {
+    for (const Kind& kind : kinds_of_training()) {
+        if (kind.name == "batch norm") continue;
+        const auto shared_by = [&](const Nodes& nodes, std::optional<int> late = {}) {
+            Settings settings = kind.settings;
+            settings.batch = 4;
+            settings.max_steps = 3;
+            settings.accumulate = 12 / static_cast<std::int64_t>(nodes.size());
+            return outcome_of(train_each(nodes, settings, kind.subject, late, true));
+        };
+        const Outcome one = shared_by({0});
+        for (const Nodes& nodes : std::vector<Nodes>{{0, 0},
+                                                     {0, 1},
+                                                     {0, 0, 0},
+                                                     {0, 1, 2},
+                                                     {0, 0, 1, 1},
+                                                     {0, 0, 0, 1},
+                                                     {0, 1, 1},
+                                                     {0, 0, 1, 1, 2, 2},
+                                                     {0, 0, 0, 1, 1, 2}})
+            expect_same_bits(shared_by(nodes), one, kind.name + ", " + ::testing::PrintToString(nodes));
+        expect_same_bits(shared_by({0, 0, 1, 1}, 0), one, kind.name + ", rank 0 late");
     }
 }
 
