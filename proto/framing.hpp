@@ -14,7 +14,7 @@
 namespace dp {
 
 inline constexpr uint32_t kProtocol = 4;      // of a rank and its node's daemon
-inline constexpr uint32_t kNodeProtocol = 5;  // of a relay and the broker
+inline constexpr uint32_t kNodeProtocol = 6;  // of a relay and the broker
 inline constexpr size_t kFrameHeader = 4;
 // A value of DP_MAX_VALUE_BYTES and its key, twice (compare-set), plus room for the rest.
 inline constexpr size_t kMaxFrame = 3 * 1024 * 1024;

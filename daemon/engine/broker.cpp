@@ -160,6 +160,7 @@ void Broker::join(uint32_t node, const wire::Join& join, Time now) {
     if (!death_reports_.told().reason().empty())
         send(node, wrap(&wire::ToNode::mutable_deaths, death_reports_.told()));
     if (succession_) {
+        succession_->add_survivors(of_node(join.rejoined(), node));
         if (node == config_.node_rank) return check_succession(now);
         quorum_->join(node);
         succession_->joined(
@@ -195,6 +196,13 @@ void Broker::send_plan(Time now) {
 
 bool Broker::is_on(uint32_t rank, uint32_t node) const {
     return rank < members_.ranks().size() && members_.ranks()[rank].node == node;
+}
+
+std::vector<uint32_t> Broker::of_node(const google::protobuf::RepeatedField<uint32_t>& ranks,
+                                      uint32_t node) const {
+    std::vector<uint32_t> out;
+    std::ranges::copy_if(ranks, std::back_inserter(out), [&](uint32_t rank) { return is_on(rank, node); });
+    return out;
 }
 
 void Broker::hellos(uint32_t node, const wire::Hellos& hellos, Time now) {

@@ -157,6 +157,9 @@ class Broker {
     void hellos(uint32_t node, const wire::Hellos& hellos, Time now);
     void arrival(uint32_t node, wire::NodeArrive arrive, Time now);
     bool is_on(uint32_t rank, uint32_t node) const;
+    // Those of `ranks` that are on the node.
+    std::vector<uint32_t> of_node(const google::protobuf::RepeatedField<uint32_t>& ranks,
+                                  uint32_t node) const;
     void request(uint32_t node, const wire::NodeRequest& request, Time now);
     void leave(uint32_t node, Time now);
     void fault(uint32_t node, const std::string& why, Time now);

@@ -140,6 +140,7 @@ void Broker::take_over(Time now) {
         return abort(death);
     }
     restart_.emplace(death.reason, std::set<uint32_t>(), Time(0), from.lost_at);
+    restart_->add_survivors(succession_->survivors());
     out_.renew_ports = true;
 }
 

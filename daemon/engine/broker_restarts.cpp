@@ -74,10 +74,7 @@ void Broker::check_restart(Time now) {
 
 void Broker::generation_ended(uint32_t node, const wire::GenerationEnded& ended) {
     if (!restart_) return;
-    std::vector<uint32_t> survivors;
-    for (const uint32_t rank : ended.rejoined())
-        if (is_on(rank, node)) survivors.push_back(rank);
-    restart_->add_survivors(survivors);
+    restart_->add_survivors(of_node(ended.rejoined(), node));
     renew_if_all_ended(restart_->ended(node));
 }
 

@@ -72,6 +72,10 @@ NodeActions Node::on_joined(const std::string& address, Time now) {
     join.mutable_addresses()->Add(facts_.addresses.begin(), facts_.addresses.end());
     if (config_.settings.wants_table()) join.mutable_tiles()->Add(config_.tiles.begin(), config_.tiles.end());
     join.set_port(facts_.port);
+    if (generation_.is_ending) {
+        const std::vector<uint32_t> rejoined = survivors_.ranks();
+        join.mutable_rejoined()->Add(rejoined.begin(), rejoined.end());
+    }
     if (election_.is_under_way()) *join.mutable_support() = election_.support_message(now);
     outbox_.open(wrap(&wire::FromNode::mutable_join, std::move(join)));
     return take();
@@ -184,13 +188,14 @@ void Node::lose_broker(const std::string& why, Time delay, Time now) {
         broker_.joined ? "node " + config_.host + " lost " + daemon_of_broker() + ": " + why : why,
         now + delay};
     if (config_.settings.outlives_nodes() && published_ && !generation_.is_last) {
-        // A node that heard it to the last has ended its ranks by then.
-        const Time nodes_end =
+        // A node that heard it to the last has ended its ranks by then, but for those that rejoin.
+        const Time silent =
             (broker_.closed_at ? now : broker_.heard) + fenced_after(config_) + kEndsAfterSilence;
         end_ranks_without_broker({broker_.loss->reason,
                                   why,
                                   now,
-                                  {broker_.closed_at ? now + kEndsAfterClosing : nodes_end, nodes_end}},
+                                  {broker_.closed_at ? now + kEndsAfterClosing : silent,
+                                   silent + rejoins_without_broker(config_)}},
                                  now);
     }
     if (delay == Time(0)) tell_loss(now);
@@ -233,8 +238,15 @@ void Node::abort(wire::Abort message, bool is_ours_to_tell, Time now) {
     } else if (facts_.own_stderr && !config_.broker && !broker_.gone) {
         out_.log.push_back(message.reason() + "; ending the step");
     }
+    if (generation_
+            .has_lost_broker) {  // what waits in dp_rejoin must not wake up: others may go on without it
+        message = abort_message(message.reason(), {Time(0), Time(0)});
+        out_.signal_ranks = SIGKILL;
+        out_.stop_clearing = false;
+        out_.clear_ranks = true;
+    }
     termination_.begin(message, now);
-    tell_ranks(wrap(&wire::ToRank::mutable_abort, std::move(message)));
+    if (!generation_.has_lost_broker) tell_ranks(wrap(&wire::ToRank::mutable_abort, std::move(message)));
 }
 
 // ---- who is no rank ----

@@ -169,8 +169,9 @@ class Node {
     bool published_ = false;               // a plan, or that there is none
     struct {
         uint32_t number = 0;
-        bool is_ending = false;  // its ranks are, for the next one
-        bool is_last = false;    // the keepers know that none follows
+        bool is_ending = false;        // its ranks are, for the next one
+        bool has_lost_broker = false;  // meanwhile
+        bool is_last = false;          // the keepers know that none follows
     } generation_;
     Survivors survivors_;
     std::map<uint32_t, int> late_exits_;  // of survivors, by local rank: reported in the next generation
@@ -223,6 +224,8 @@ class Node {
     void survive(uint32_t local_rank, ConnectionId connection, int32_t pid, const wire::Plan& plan,
                  const std::string& reason, Time now);
     void rejoin(uint32_t rank, const wire::Rejoin& message);
+    void spare_survivors(Time until);
+    void tell_end(const wire::Abort& why);
     void give_up_survivors(Time now);
     void drop_survivor(uint32_t rank, Time now);
     void drop_late_survivors(Time now);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The Node without its broker (--dp-spares, --dp-min-nodes): it ends its ranks, takes part in the election of another
-// broker, and follows that or is it (node.hpp; election.hpp).
+// The Node without its broker (--dp-spares, --dp-min-nodes): it ends its ranks, except for those that rejoin, takes part
+// in the election of another broker, and follows that or is it (node.hpp; election.hpp).
 #include <csignal>
 
 #include "base/text.hpp"
@@ -10,16 +10,32 @@
 
 namespace dp {
 
-// Kills the ranks at once, because they may begin elsewhere.
+// Kills the ranks at once, because they may begin elsewhere. If the broker has fallen silent, those that can rejoin have
+// a moment to do so: half of what is left until a broker that lives may begin them elsewhere. One that has closed the
+// connection may do that at once, and the others count on a broker's own node to wait for nobody (OldWorldEnds::broker).
 void Node::end_ranks_without_broker(LostBroker loss, Time now) {
     lease_.reset();
-    give_up_survivors(now);
+    const wire::Abort why = abort_message(loss.reason, {Time(0), Time(0)});
+    const bool was_ending = std::exchange(generation_.is_ending, true);
+    generation_.has_lost_broker = true;
+    const Time until = now + std::min<Time>(rejoins_without_broker(config_),
+                                            (dead_after(config_) - fenced_after(config_)) / 2);
+    const bool spares = !config_.broker && !broker_.closed_at;
+    if (!spares) {
+        give_up_survivors(now);
+    } else if (was_ending) {
+        survivors_.begin_without_broker(until);
+        for (const auto& [local, status] : std::exchange(late_exits_, {})) {
+            survivors_.drop(config_.ranks[local]);
+            exited(local, status, now);
+        }
+    } else {
+        spare_survivors(until);
+    }
     out_.signal_ranks = SIGKILL;
     out_.clear_ranks = true;  // also what they fork meanwhile
-    generation_.is_ending = true;
-    wire::Abort why = abort_message(loss.reason, {Time(0), Time(0)});
     termination_.begin(why, now);
-    tell_ranks(wrap(&wire::ToRank::mutable_abort, std::move(why)));
+    if (!spares || !was_ending) tell_end(why);
     lost_broker_ = std::move(loss);
 }
 

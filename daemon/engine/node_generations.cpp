@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The Node's generations (--dp-on-failure=restart): its keepers, the end of a generation and the next life (node.hpp).
+#include <algorithm>
 #include <csignal>
 
 #include "common/wait_status.hpp"
@@ -13,22 +14,30 @@ void Node::end_generation(const wire::EndGeneration& message, Time now) {
     if (termination_.abort()) return;
     generation_.is_ending = true;
     termination_.begin(message.why(), now);
+    spare_survivors(now + config_.settings.grace());
+    tell_end(message.why());
+    clear_if_all_ended();
+}
+
+void Node::spare_survivors(Time until) {
+    std::set<uint32_t> survivors;
+    if (config_.settings.grace() > Time(0)) survivors = ranks_.that_can_rejoin();
     // What a dead one has forked may hold its connection open.
-    std::set<uint32_t> survivors = ranks_.that_can_rejoin();
     for (uint32_t local = 0; local < config_.ranks.size(); ++local)
         if (ranks_.has_exited(local)) survivors.erase(config_.ranks[local]);
-    const Time grace = config_.settings.grace();
-    if (grace == Time(0)) survivors.clear();
-    survivors_.begin(survivors, now + grace);
+    survivors_.begin(survivors, until);
+}
+
+// Of the generation, to its ranks.
+void Node::tell_end(const wire::Abort& why) {
     wire::PeerLost lost;
-    lost.set_reason(message.why().reason());
-    *lost.mutable_dead() = message.why().dead();
+    lost.set_reason(why.reason());
+    *lost.mutable_dead() = why.dead();
     const SharedBytes for_survivors = shared_bytes(wrap(&wire::ToRank::mutable_peer_lost, std::move(lost)));
-    const SharedBytes for_others = shared_bytes(wrap(&wire::ToRank::mutable_abort, message.why()));
+    const SharedBytes for_others = shared_bytes(wrap(&wire::ToRank::mutable_abort, why));
     for (const auto& [connection, rank] : ranks_.connections())
         out_.to_ranks.emplace_back(
             connection, SharedMessage(wire::ToRank(), survivors_.has(rank) ? for_survivors : for_others));
-    clear_if_all_ended();
 }
 
 // A process that can rejoin leaves the generation that ends.
@@ -46,7 +55,11 @@ void Node::give_up_survivors(Time now) {
 
 // It has closed its world, or died.
 void Node::drop_survivor(uint32_t rank, Time now) {
-    if (!generation_.is_ending || !survivors_.drop(rank)) return;
+    if (!generation_.is_ending) return;
+    const auto local = static_cast<uint32_t>(std::ranges::find(config_.ranks, rank) - config_.ranks.begin());
+    if (survivors_.is_closed() && survivors_.has(rank) && !late_exits_.contains(local))
+        out_.kill_ranks.push_back(local);  // it runs, and has left its place
+    if (!survivors_.drop(rank)) return;
     wire::Abort why = *termination_.abort();
     termination_.begin(std::move(why), now);  // now it gets SIGTERM, too
     clear_if_all_ended();
@@ -55,8 +68,10 @@ void Node::drop_survivor(uint32_t rank, Time now) {
 void Node::drop_late_survivors(Time now) {
     for (const uint32_t rank : survivors_.drop_late(now)) {
         out_.log.push_back("rank " + std::to_string(rank) + " on " + config_.host +
-                           " did not rejoin (dp_rejoin) within " + words(config_.settings.grace()) +
-                           " (--dp-grace), so it is restarted");
+                           " did not rejoin (dp_rejoin) " +
+                           (lost_broker_ ? "soon after rank 0's daemon was lost"
+                                         : "within " + words(config_.settings.grace()) + " (--dp-grace)") +
+                           ", so it is restarted");
         wire::Abort why = *termination_.abort();
         termination_.begin(std::move(why), now);
     }
@@ -82,12 +97,12 @@ NodeActions Node::on_cleared(Time now) {
     if (!generation_.is_ending || generation_.is_last || survivors_.is_closed() || !all_ended())
         return take();
     ranks_.drop_exits();
+    survivors_.close();
     if (lost_broker_) {
         lost_broker_->is_cleared = true;
         elect_if_ready(now);
         return take();
     }
-    survivors_.close();
     wire::GenerationEnded ended;
     const std::vector<uint32_t> rejoined = survivors_.ranks();
     ended.mutable_rejoined()->Add(rejoined.begin(), rejoined.end());
@@ -106,7 +121,7 @@ void Node::begin_generation(const wire::Plan& message, Time now) {
         std::exchange(config_.ranks, {place.ranks().begin(), place.ranks().end()});
     config_.world_size = place.world_size();
     ++generation_.number;
-    generation_.is_ending = false;
+    generation_.is_ending = generation_.has_lost_broker = false;
     LocalRanks old = std::exchange(ranks_, LocalRanks(config_.ranks));
     const Survivors survivors = std::exchange(survivors_, Survivors());
     pending_arrivals_ = PendingArrivals(config_.ranks);

@@ -12,10 +12,10 @@
 //   an election          takes more than half of a settled roll's nodes, none of which knows a later roll. Until its
 //                        own first roll is settled, the elected broker needs that many, too
 //
-// A node that has lost the broker confirms nothing more, and ends its ranks before it takes part in an election. The
-// elected broker waits until the lost one must have noticed that most nodes are gone. If a node has not joined, it
-// waits until that node must have noticed the loss of the old broker, too (succession.hpp). A roll is what group
-// communication systems call a view (Viewstamped Replication).
+// A node that has lost the broker confirms nothing more, and ends its ranks, or has them wait for the next generation,
+// before it takes part in an election. The elected broker waits until the lost one must have noticed that most nodes are
+// gone. If a node has not joined, it waits until that node must have noticed the loss of the old broker, too
+// (succession.hpp). A roll is what group communication systems call a view (Viewstamped Replication).
 #pragma once
 
 #include <algorithm>
@@ -26,6 +26,7 @@
 #include <span>
 #include <vector>
 
+#include "common/daemon_config.hpp"
 #include "engine/time.hpp"
 
 namespace dp {
@@ -37,6 +38,11 @@ inline constexpr Time kUsualDoubt{500};
 // per heartbeat, and those nodes may trust it for another kUsualDoubt).
 inline constexpr Time kEndsAfterClosing{500};
 inline constexpr Time kEndsAfterSilence{1250};
+// How long processes may take at most to rejoin (dp_rejoin) when the broker has fallen silent, before they are killed.
+inline constexpr Time kRejoinsWithoutBroker{1000};
+inline Time rejoins_without_broker(const DaemonConfig& config) {
+    return std::min<Time>(config.settings.grace(), kRejoinsWithoutBroker);
+}
 
 class Quorum {
  public:

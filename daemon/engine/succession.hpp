@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,7 +21,7 @@ namespace dp {
 // How long it waits for most nodes to join, and, once the generation could begin, for them to confirm its heartbeats.
 inline constexpr Time kSuccessionTimeout{5000};
 
-// When the ranks of a lost broker and of its other nodes must have ended, as far as one node can tell (Support).
+// When the ranks of a lost broker and of its other nodes must have ended or rejoined, as far as one node can tell (Support).
 struct OldWorldEnds {
     Time broker{};  // the broker has noticed the loss of this node and ended its own ranks
     Time nodes{};   // so has every node, even one that heard the broker longest and never joins
@@ -39,7 +40,12 @@ class SuccessionWait {
         : from_(std::move(from)), nodes_(nodes), elected_at_(now), ends_{from_.ends} {}
 
     const Succession& from() const { return from_; }
-    // Another node has come, with nothing left of its ranks.
+    // Ranks of the old world whose processes go on in the next one.
+    void add_survivors(std::span<const uint32_t> ranks) {
+        survivors_.insert(survivors_.end(), ranks.begin(), ranks.end());
+    }
+    std::span<const uint32_t> survivors() const { return survivors_; }
+    // Another node has come, with nothing else left of its ranks.
     void joined(OldWorldEnds ends) {
         ends_.push_back(ends);
         is_due_ = false;
@@ -62,6 +68,7 @@ class SuccessionWait {
     size_t nodes_;  // of the last roll
     Time elected_at_;
     std::vector<OldWorldEnds> ends_;  // of the nodes that are here
+    std::vector<uint32_t> survivors_;
     bool is_due_ = false;
 
     // When that holds for most nodes.

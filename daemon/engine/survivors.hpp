@@ -4,7 +4,8 @@
 // owns it.
 //
 // While a generation ends, a rank that can rejoin is spared and awaited. Once all that are awaited have come, and all
-// others have ended, the broker is told (close), and from then on one that dies does so in the next generation.
+// others have ended, the broker is told (close), and from then on one that dies does so in the next generation. If the
+// broker is lost, so is the generation, and what would have been told to it is told to its successor.
 #pragma once
 
 #include <algorithm>
@@ -25,6 +26,11 @@ class Survivors {
         *this = Survivors();
         for (const uint32_t rank : ranks) has_come_[rank] = false;
         until_ = until;
+    }
+    // The broker is lost: those that have not come by then are no survivors, even if it had been told.
+    void begin_without_broker(Time until) {
+        until_ = is_closed_ ? until : std::min(until_, until);
+        is_closed_ = false;
     }
     // The rank has left the generation that ends.
     void come(uint32_t rank) {

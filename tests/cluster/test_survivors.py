@@ -115,6 +115,20 @@ def test_survivors_go_on_with_a_spare_and_then_without_a_node(another_cluster):
     step.end()
 
 
+def test_survivors_go_on_without_rank_0s_node_and_without_the_next_one(another_cluster):
+    """Each has the broker; a spare takes its place, and is then lost, too."""
+    site = another_cluster(nodes=4, **SITE)
+    step = Step(site, "--dp-spares=2", nodes=4, program=(RANK, "survive", ENOUGH))
+    met(step.process)
+    before = ranks_of(site)
+    for victim in ("node01", "node03"):
+        site.kill(victim)
+        assert met(step.process)[2][1:] == (4, ["0", "1"])
+        after = ranks_of(site)
+        assert (after[2], after[3]) == (before[2], before[3])
+    step.end()
+
+
 def test_scancel_ends_survivors_that_wait(cluster):
     step = start(cluster, late=["2"])
     kill(ranks_of(cluster)[1])
@@ -126,6 +140,9 @@ def test_scancel_ends_survivors_that_wait(cluster):
 
 def steps(count, *more):
     return [TRAINER, "--model=ffn", "--deterministic", f"--steps={count}", *more]
+
+
+WHOLE, SHARDED = steps(3000), steps(2500, "--shard-optimizer")
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +181,7 @@ class Training:
         return out, json.loads(out.splitlines()[-1]), err
 
 
-@pytest.mark.parametrize("program, givers", [(steps(4000), r"rank \d's"), (steps(3000, "--shard-optimizer"), r"\d ranks'")], ids=["whole", "sharded"])
+@pytest.mark.parametrize("program, givers", [(WHOLE, r"rank \d's"), (SHARDED, r"\d ranks'")], ids=["whole", "sharded"])
 def test_a_training_ends_with_the_bits_of_an_undisturbed_one(cluster, undisturbed, program, givers):
     training = Training(cluster, [*TWO_NODES, *program])
     training.trains()
@@ -197,7 +214,7 @@ def test_a_death_while_checkpoints_are_written(cluster, undisturbed):
 def test_a_sharded_optimizer_survives_a_lost_node(another_cluster, undisturbed):
     """Copies are on other nodes."""
     site = another_cluster(nodes=3, **SITE)
-    program = steps(2000, "--shard-optimizer")
+    program = SHARDED
     training = Training(site, ["srun", "-N3", "--ntasks-per-node=2", "--no-kill", "--dp-on-failure=restart", "--dp-spares=1", *program])
     training.trains()
     site.kill("node02")
@@ -221,7 +238,7 @@ def test_without_copies_a_sharded_optimizer_goes_back_to_the_checkpoint(cluster,
 
 def test_a_training_goes_on_with_a_spare_and_then_with_fewer_ranks(another_cluster, undisturbed):
     site = another_cluster(nodes=3, **SITE)
-    program = steps(5000)
+    program = WHOLE
     training = Training(site, ["srun", "-N3", "--ntasks-per-node=2", "--no-kill", "--dp-on-failure=restart", "--dp-spares=1", "--dp-min-nodes=1",
                                *program])
     training.trains()
@@ -248,13 +265,15 @@ def test_fewer_ranks_with_more_micro_batches_each_end_with_the_same_bits(another
     assert end_["parameters_hash"] == undisturbed(*steps(1000, "--accumulate=3"))
 
 
-def test_a_training_with_a_spare_ends_with_the_same_bits(another_cluster, undisturbed):
+@pytest.mark.parametrize("victim", ["node01", "node02"])
+def test_a_training_with_a_spare_ends_with_the_same_bits(another_cluster, undisturbed, victim):
+    """Also without rank 0's node: what its ranks knew, the others know."""
     site = another_cluster(nodes=3, **SITE)
-    program = steps(4000)
+    program = WHOLE
     training = Training(site, ["srun", "-N3", "--ntasks-per-node=2", "--no-kill", "--dp-on-failure=restart", "--dp-spares=1", *program])
     training.trains()
-    site.kill("node02")
-    out, _ = training.step.communicate(timeout=200)
+    site.kill(victim)
+    out, err = training.step.communicate(timeout=200)
     end_ = json.loads(out.splitlines()[-1])
     assert end_["parameters_hash"] == undisturbed(*program)
-    assert (end_["recoveries"], end_["steps_repeated"]) == (1, 0), out
+    assert (end_["recoveries"], end_["steps_repeated"]) == (1, 0), (out, err)

@@ -142,7 +142,7 @@ void dp_at_step(dp_context* context, uint64_t step);
 
 /* Declares that this process will call dp_rejoin when other ranks die. A process that does not declare this is
  * ended and restarted with them. Takes some microseconds, never fails, holds until dp_close, and does nothing
- * without --dp-on-failure=restart. If the daemon on rank 0's node is lost, all processes are restarted. */
+ * without --dp-on-failure=restart. */
 void dp_enable_rejoin(dp_context* context);
 
 /* What changed from one generation to the next. Valid until the next dp_rejoin or dp_close. */
@@ -156,12 +156,14 @@ typedef struct dp_changes {
 } dp_changes;
 
 /* Leaves the generation that ends, and waits until the next one begins. This process may have another rank, world
- * size and MASTER_PORT there: see dp_get_world and dp_get_place (the environment is not updated). Collective
- * sequence numbers start over, and the store is empty.
+ * size, MASTER_ADDR and MASTER_PORT there: see dp_get_world and dp_get_place (the environment is not updated).
+ * Collective sequence numbers start over, and the store is empty.
  *
  * Call it once nothing of the last generation runs in this process: no thread is in a call of libdp, and the
  * communicators of NCCL and Gloo are aborted or closed. It may be called before libdp has heard of the death; it
- * then waits for the news first. A process that does not call within --dp-grace seconds is ended and restarted.
+ * then waits for the news first. Until it returns DP_OK, this process must do nothing as a rank of the last
+ * generation. A process that does not call within --dp-grace seconds is ended and restarted. If rank 0's node falls
+ * silent, it has one second at most; if the daemon there is killed, all processes are restarted.
  *
  * *changes, which may be NULL, is set on success. DP_ERROR_ABORTED: the step is being ended. DP_ERROR_TIMEOUT: no
  * rank's death was reported, or ranks of the last generation have not ended yet; call it again to keep waiting. */

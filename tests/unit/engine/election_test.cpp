@@ -327,6 +327,127 @@ TEST_F(ElectionInStep, TwoNodesAreLostWithTheBroker) {
         "2 nodes (gpu[0,2], ranks 0,2) are lost (the broker: it has confirmed no heartbeat for 1 s)"));
 }
 
+// ---- survivors (dp_rejoin) ----
+
+class SurvivorsInStep : public ElectionInStep {
+ protected:
+    // Four nodes with a task each, the last one a spare; ranks 1 and 2 can rejoin.
+    void begin() {
+        Settings settings = outliving(1);
+        settings.grace_seconds = 10;
+        ElectionInStep::begin(4, 1, settings);
+        s().end_by_signals = false;
+        for (const uint32_t rank : {1, 2}) s().enable_rejoin(rank);
+    }
+    // Until all others have seen that.
+    void silence_broker() {
+        s().frozen = {0};
+        pass(Time(1600));
+    }
+    std::optional<wire::NextWorld> next_world_of(uint32_t rank) { return s().ranks[rank].next_world; }
+};
+
+TEST_F(SurvivorsInStep, GoOnUnderTheNextBroker) {
+    begin();
+    silence_broker();
+    for (const uint32_t rank : {1, 2}) {
+        EXPECT_NE(s().ranks[rank].peer_lost, "");
+        EXPECT_EQ(s().ranks[rank].aborted, "");
+        EXPECT_EQ(s().spared[rank].back(), std::set<uint32_t>{0});
+    }
+    EXPECT_TRUE(s().elected.empty()) << "nobody supports another while its rank is of the old world";
+    s().rejoin(1);
+    s().rejoin(2);
+    pass(Time(2500));
+    ASSERT_TRUE(s().elected.contains(3));
+    for (const uint32_t rank : {1, 2}) {
+        ASSERT_TRUE(next_world_of(rank));
+        EXPECT_EQ(next_world_of(rank)->plan().generation(), 1u);
+        EXPECT_EQ(next_world_of(rank)->plan().replaced(), "0");
+        EXPECT_EQ(next_world_of(rank)->plan().master_addr(), Simulation::address(3));
+        EXPECT_EQ(s().survivors[rank], std::set<uint32_t>{0});
+    }
+    s().start(0);
+    EXPECT_TRUE(s().logged("generation 1 began "));
+    // They are ranks as all others.
+    s().hello(0);
+    for (const uint32_t rank : {0, 1, 2}) s().arrive(rank, 7);
+    for (const uint32_t rank : {0, 1, 2}) EXPECT_EQ(s().ranks[rank].replies[7].status(), wire::OK);
+}
+
+// Until a broker that lives could begin it elsewhere there are 1.5 s.
+TEST_F(SurvivorsInStep, HaveHalfOfTheTimeThatIsLeft) {
+    begin();
+    silence_broker();
+    s().rejoin(1);
+    EXPECT_TRUE(s().spared[2].back().contains(0));
+    pass(Time(750));
+    EXPECT_EQ(s().signals[2].back().second, SIGKILL);
+    EXPECT_TRUE(s().spared[2].back().empty());
+    EXPECT_TRUE(s().logged(
+        "rank 2 on gpu2 did not rejoin (dp_rejoin) soon after rank 0's daemon was lost, so it is restarted"));
+    s().exit(2, SIGKILL);
+    pass(Time(2000));
+    ASSERT_TRUE(next_world_of(1));
+    EXPECT_EQ(next_world_of(1)->plan().replaced(), "0,2");
+}
+
+// It may live, and begin them elsewhere at once.
+TEST_F(SurvivorsInStep, AreNoneWhereTheBrokerHasClosedTheConnection) {
+    begin();
+    s().kill_daemon(0);
+    pass(Time(20));
+    EXPECT_NE(s().ranks[1].aborted, "");
+    ASSERT_FALSE(s().signals[1].empty());
+    EXPECT_EQ(s().signals[1][0].second, SIGKILL);
+    EXPECT_TRUE(s().spared[1][0].empty());
+}
+
+// The lost broker knew already who goes on.
+TEST_F(SurvivorsInStep, OfADeathGoOnWhereTheBrokerIsLostMeanwhile) {
+    for (const bool dies : {false, true}) {
+        begin();
+        s().uncleared.insert(0);  // so the next generation cannot begin
+        s().exit(0, SIGKILL);
+        s().rejoin(1);
+        s().rejoin(2);
+        pass(Time(100));
+        if (dies) s().exit(2, SIGKILL);
+        EXPECT_FALSE(next_world_of(1));
+        silence_broker();
+        pass(Time(2500));
+        ASSERT_TRUE(s().elected.contains(3));
+        ASSERT_TRUE(next_world_of(1));
+        EXPECT_EQ(next_world_of(1)->plan().replaced(), dies ? "0,2" : "0");
+    }
+}
+
+// Others may have gone on without them.
+TEST_F(SurvivorsInStep, DoNotWakeUpWhereNoBrokerIsElected) {
+    begin();
+    s().other_part = {1};
+    pass(Time(1600));
+    s().rejoin(1);
+    pass(Time(20000));
+    EXPECT_TRUE(s().spared[1].back().contains(0));
+    EXPECT_FALSE(s().no_other_life[1]);
+    pass(Time(15000));
+    EXPECT_TRUE(s().no_other_life[1]);
+    EXPECT_EQ(s().ranks[1].aborted, "");
+    EXPECT_EQ(s().signals[1].back().second, SIGKILL);
+    EXPECT_TRUE(s().spared[1].back().empty());
+}
+
+TEST_F(SurvivorsInStep, AreKilledWhereTheyLeaveTheirPlace) {
+    begin();
+    silence_broker();
+    s().rejoin(1);
+    s().vanish(1);
+    EXPECT_EQ(s().to_kill, (std::vector<std::pair<uint32_t, uint32_t>>{{1, 0}}));
+}
+
+// ---- networks ----
+
 // It hears nobody, and its ranks may live as long as it trusts the broker that it has lost.
 TEST_F(ElectionInStep, ANodeThatDoesNotComeIsWaitedFor) {
     for (const bool comes : {true, false}) {

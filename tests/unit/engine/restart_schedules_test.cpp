@@ -51,6 +51,7 @@ class Schedule {
     bool has_moved() const { return has_moved_; }
     size_t survivors() const { return survivors_; }
     size_t elections() const { return step_.elected.size(); }
+    size_t survivors_of_brokers() const { return survivors_of_brokers_; }
 
  private:
     struct Task {
@@ -70,7 +71,9 @@ class Schedule {
     std::array<bool, kNodes> left_{};
     uint32_t generations_ = 0;
     size_t survivors_ = 0;
-    bool has_moved_ = false;  // ranks have begun on another node
+    size_t survivors_of_brokers_ = 0;          // the broker of their last generation was lost
+    std::map<uint32_t, size_t> elections_of_;  // by generation: how many there had been
+    bool has_moved_ = false;                   // ranks have begun on another node
     std::map<uint32_t, uint32_t> node_of_;
 
     Settings settings() {
@@ -78,7 +81,8 @@ class Schedule {
         more.restarts = 5;
         more.spares = below(3);
         if (below(2) == 0) more.min_nodes = 1;
-        more.grace_seconds = below(3) == 0 ? 0 : 2;
+        constexpr uint32_t kGraces[] = {0, 2, 2, 10};
+        more.grace_seconds = kGraces[below(4)];
         return more;
     }
     uint64_t below(uint64_t n) { return random_() % n; }
@@ -101,13 +105,15 @@ class Schedule {
         task.alive = generation;
         task.is_between = false;
         survivors_ += survives;
+        elections_of_.try_emplace(generation, elections());
+        survivors_of_brokers_ += survives && elections_of_.at(generation) > elections_of_.at(generation - 1);
         if (!survives) {
             task.rejoins = false;
             step_.ranks[rank] = {};  // what its last process was told
             step_.start(rank);
             if (std::erase(step_.to_kill, std::pair(node, number)) > 0) return end(node, number, SIGKILL);
         }
-        if (survives || below(2) == 0) {
+        if (survives || below(4) != 0) {
             if (!survives) step_.hello(rank);
             if (!survives && (task.rejoins = below(3) != 0)) step_.enable_rejoin(rank);
             wire::FromRank progress;  // as a training would, or three in a row end the step
@@ -132,7 +138,7 @@ class Schedule {
             rank->peer_lost.clear();
             // Some die of it, some say goodbye, and some are late.
             if (below(12) == 0) return end(node, number, SIGSEGV);
-            task.rejoins_at = step_.now + Time(below(10) == 0 ? 3000 : below(200));
+            task.rejoins_at = step_.now + Time(below(8) == 0 ? 500 + below(8000) : below(200));
         }
         if (task.rejoins_at && step_.now >= *task.rejoins_at && !task.is_between) {
             task.rejoins_at.reset();
@@ -187,7 +193,8 @@ class Schedule {
                 pass(Time(below(300)));
                 break;
             case 5:
-                if (below(30) == 0) lose_node(static_cast<uint32_t>(below(kNodes)));
+                if (below(30) == 0)
+                    lose_node(below(3) == 0 ? broker() : static_cast<uint32_t>(below(kNodes)));
                 break;
             case 6:
                 if (below(40) == 0) cut_or_heal();
@@ -195,6 +202,11 @@ class Schedule {
             default:
                 deliver();
         }
+    }
+    uint32_t broker() const {
+        for (uint32_t node = kNodes; node-- > 1;)
+            if (step_.nodes[node]->config().broker && !left_[node]) return node;
+        return 0;
     }
     void lose_node(uint32_t node) {
         if (left_[node] || step_.cut_off.contains(node)) return;
@@ -288,6 +300,7 @@ TEST_P(RestartSchedules, NoRankLivesTwiceAndEveryStepEnds) {
     uint64_t moved = 0;
     uint64_t elected = 0;
     uint64_t survived = 0;
+    uint64_t survived_brokers = 0;
     for (uint64_t seed = first; seed <= last; ++seed) {
         Schedule schedule(seed);
         schedule.run();
@@ -295,6 +308,7 @@ TEST_P(RestartSchedules, NoRankLivesTwiceAndEveryStepEnds) {
         moved += schedule.has_moved();
         elected += schedule.elections();
         survived += schedule.survivors();
+        survived_brokers += schedule.survivors_of_brokers();
         ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
     }
     // Else they would show little.
@@ -302,10 +316,13 @@ TEST_P(RestartSchedules, NoRankLivesTwiceAndEveryStepEnds) {
     EXPECT_GT(moved, schedules / 20);
     EXPECT_GT(elected, schedules / 20);
     EXPECT_GT(survived, schedules / 4);
-    std::printf("%lu schedules: %lu generations, %lu with ranks that moved, %lu elections, %lu survivors\n",
-                static_cast<unsigned long>(schedules), static_cast<unsigned long>(restarted),
-                static_cast<unsigned long>(moved), static_cast<unsigned long>(elected),
-                static_cast<unsigned long>(survived));
+    EXPECT_GT(survived_brokers, 0u);
+    std::printf(
+        "%lu schedules: %lu generations, %lu with ranks that moved, %lu elections, %lu survivors, %lu of "
+        "brokers\n",
+        static_cast<unsigned long>(schedules), static_cast<unsigned long>(restarted),
+        static_cast<unsigned long>(moved), static_cast<unsigned long>(elected),
+        static_cast<unsigned long>(survived), static_cast<unsigned long>(survived_brokers));
 }
 
 }  // namespace

@@ -638,6 +638,8 @@ TEST(Rejoin, ADeathAfterAllHaveComeIsOneOfTheNextGeneration) {
         s.uncleared = {1};
         for (const uint32_t rank : {0, 2, 3}) s.rejoin(rank);
         closes_only ? s.vanish(0) : s.exit(0, kKilled);
+        EXPECT_EQ(s.to_kill.empty(), !closes_only);  // it runs, outside of any generation
+        s.to_kill.clear();
         EXPECT_FALSE(s.lives[0]);
         s.clear(1);
         ASSERT_TRUE(s.lives[0]);

@@ -329,6 +329,7 @@ class Simulation {
     std::deque<OnItsWay<wire::ToNode>> down_;
     std::deque<std::function<void()>> later_;  // connections that open or close
     std::vector<uint32_t> links_;              // by node: whose connection it has, or seeks
+    std::set<uint32_t> opening_;               // nodes whose connection does not stand yet
     std::set<uint32_t> closed_;                // brokers that have left
     bool busy_ = false;
 
@@ -436,11 +437,16 @@ class Simulation {
         std::erase_if(down_, is_of_old);
         if (old != node) later([this, node, old] { close_at(old, node); });
         links_[node] = node;
+        opening_.erase(node);
         if (!to) return;
         const uint32_t target = to->node_rank();
         links_[node] = target;
+        opening_.insert(node);
         later([this, node, target] {
             if (links_[node] != target || !reaches(node, target) || frozen.contains(node)) return;
+            // Until now it spoke to an earlier connection, if at all.
+            std::erase_if(down_, [&](const auto& one) { return one.node == node && one.broker == target; });
+            opening_.erase(node);
             if (nodes[node]->generation() == nodes[target]->generation())  // as their proofs have it
                 perform(node, nodes[node]->on_joined(address(node), clock(node)));
             else
@@ -557,7 +563,8 @@ class Simulation {
     void deliver_down(std::deque<OnItsWay<wire::ToNode>>::iterator one) {
         auto [node, at, message] = std::move(*one);
         down_.erase(one);
-        if (arrives(node, at)) perform(node, nodes[node]->on_broker(message, clock(node)));
+        if (arrives(node, at) && !opening_.contains(node))
+            perform(node, nodes[node]->on_broker(message, clock(node)));
     }
 };
 
