@@ -161,6 +161,8 @@ NodeActions Node::on_broker_lost(const std::string& why, Time now, bool by_peer)
         return take();
     }
     if (by_peer) broker_.closed_at = now;
+    // It has only now seen that, and may begin this node's ranks elsewhere.
+    if (lost_broker_ && !lost_broker_->is_cleared) survivors_.begin_without_broker(now);
     lose_broker(why, broker_.joined ? kLostDelay : Time(0), now);
     return take();
 }
@@ -174,7 +176,7 @@ void Node::give_up_broker(const std::string& why) {
 }
 
 // The broker is gone; the report is held back for the delay.
-void Node::lose_broker(const std::string& why, Time delay, Time now) {
+void Node::lose_broker(const std::string& why, Time delay, Time now, std::optional<Time> silent_since) {
     if (broker_.gone) return;
     give_up_broker(" is gone: " + why);
     if (leaving_.ending) {
@@ -196,7 +198,7 @@ void Node::lose_broker(const std::string& why, Time delay, Time now) {
                                   now,
                                   {broker_.closed_at ? now + kEndsAfterClosing : silent,
                                    silent + rejoins_without_broker(config_)}},
-                                 now);
+                                 silent_since, now);
     }
     if (delay == Time(0)) tell_loss(now);
 }
@@ -409,11 +411,12 @@ NodeActions Node::tick(Time now) {
                              : broker_.other_version),
                     Time(0), now);
     if (lease_ && now >= *lease_) {
-        lease_.reset();
+        const Time silent_since = *std::exchange(lease_, std::nullopt);
         if (broker_.gone)
             kill_without_broker();
         else
-            lose_broker("it has confirmed no heartbeat for " + words(fenced_after(config_)), Time(0), now);
+            lose_broker("it has confirmed no heartbeat for " + words(fenced_after(config_)), Time(0), now,
+                        silent_since);
     }
     if (broker_.loss && now >= broker_.loss->until) tell_loss(now);
     if (lost_broker_ && !lost_broker_->is_cleared && now >= lost_broker_->deadline())

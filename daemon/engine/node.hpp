@@ -254,11 +254,12 @@ class Node {
     void leave_if_all_told();
     void check_heartbeats(Time now);
     void give_up_broker(const std::string& why);
-    void lose_broker(const std::string& why, Time delay, Time now);
+    // `silent_since`: when its lease ran out, if that is all that is known.
+    void lose_broker(const std::string& why, Time delay, Time now, std::optional<Time> silent_since = {});
     void tell_loss(Time now);
     wire::FromNode heartbeat(Time now) const;
     void alive(const wire::Alive& message, Time now);
-    void end_ranks_without_broker(LostBroker loss, Time now);
+    void end_ranks_without_broker(LostBroker loss, std::optional<Time> silent_since, Time now);
     void kill_without_broker();
     void elect_if_ready(Time now);
     void perform(const Election::Actions& actions, Time now);

@@ -10,18 +10,18 @@
 
 namespace dp {
 
-// Kills the ranks at once, because they may begin elsewhere. If the broker has fallen silent, those that can rejoin have
-// a moment to do so: half of what is left until a broker that lives may begin them elsewhere. One that has closed the
-// connection may do that at once, and the others count on a broker's own node to wait for nobody (OldWorldEnds::broker).
-void Node::end_ranks_without_broker(LostBroker loss, Time now) {
+// Kills the ranks at once, because they may begin elsewhere. If the broker has only fallen silent, those that can rejoin
+// have a moment to do so: half of the time until a broker that lives may begin them elsewhere. One whose connection has
+// closed may do that at once, and the others count on a broker's own node to wait for nobody (OldWorldEnds::broker).
+void Node::end_ranks_without_broker(LostBroker loss, std::optional<Time> silent_since, Time now) {
     lease_.reset();
     const wire::Abort why = abort_message(loss.reason, {Time(0), Time(0)});
     const bool was_ending = std::exchange(generation_.is_ending, true);
     generation_.has_lost_broker = true;
-    const Time until = now + std::min<Time>(rejoins_without_broker(config_),
-                                            (dead_after(config_) - fenced_after(config_)) / 2);
-    const bool spares = !config_.broker && !broker_.closed_at;
-    if (!spares) {
+    const Time until =
+        silent_since.value_or(Time(0)) +
+        std::min<Time>(rejoins_without_broker(config_), (dead_after(config_) - fenced_after(config_)) / 2);
+    if (!silent_since || now >= until || config_.broker) {
         give_up_survivors(now);
     } else if (was_ending) {
         survivors_.begin_without_broker(until);
@@ -35,7 +35,7 @@ void Node::end_ranks_without_broker(LostBroker loss, Time now) {
     out_.signal_ranks = SIGKILL;
     out_.clear_ranks = true;  // also what they fork meanwhile
     termination_.begin(why, now);
-    if (!spares || !was_ending) tell_end(why);
+    if (!was_ending) tell_end(why);
     lost_broker_ = std::move(loss);
 }
 

@@ -192,7 +192,7 @@ class World:
     def rejoin(self, timeout: float | None = None) -> Changes:
         """After an Error whose status is "peer lost": leaves the ending generation and waits for the next, in which rank, size and other
         attributes may differ (os.environ is not updated). Call it once no other thread uses the world and the old communicators are aborted.
-        A process that does not call within --dp-grace seconds (one second at most if rank 0's node is lost) is ended and restarted."""
+        A process that does not call within --dp-grace seconds (one second at most if rank 0's node falls silent) is ended and restarted."""
         raise NotImplementedError
 
     def step(self, number: int) -> None:

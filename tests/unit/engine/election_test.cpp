@@ -403,6 +403,30 @@ TEST_F(SurvivorsInStep, AreNoneWhereTheBrokerHasClosedTheConnection) {
     EXPECT_TRUE(s().spared[1][0].empty());
 }
 
+// The silence was only the beginning of that.
+TEST_F(SurvivorsInStep, WhoHaveNotComeAreKilledWhenTheConnectionCloses) {
+    begin();
+    silence_broker();
+    s().rejoin(1);
+    s().lose_broker(2);
+    pass(Time(20));
+    EXPECT_EQ(s().signals[2].back().second, SIGKILL);
+    EXPECT_TRUE(s().spared[2].back().empty());
+    EXPECT_EQ(s().spared[1].back(), std::set<uint32_t>{0});
+}
+
+// It was stopped itself, and does not know how long ago the broker began its ranks elsewhere.
+TEST_F(SurvivorsInStep, AreNoneOnANodeThatWakesUpLate) {
+    begin();
+    s().frozen = {0, 1};
+    s().now += Time(5000);
+    s().frozen = {0};
+    pass(Time(20));
+    ASSERT_FALSE(s().signals[1].empty());
+    EXPECT_EQ(s().signals[1][0].second, SIGKILL);
+    EXPECT_TRUE(s().spared[1][0].empty());
+}
+
 // The lost broker knew already who goes on.
 TEST_F(SurvivorsInStep, OfADeathGoOnWhereTheBrokerIsLostMeanwhile) {
     for (const bool dies : {false, true}) {
