@@ -240,8 +240,8 @@ void Node::abort(wire::Abort message, bool is_ours_to_tell, Time now) {
     } else if (facts_.own_stderr && !config_.broker && !broker_.gone) {
         out_.log.push_back(message.reason() + "; ending the step");
     }
-    if (generation_
-            .has_lost_broker) {  // what waits in dp_rejoin must not wake up: others may go on without it
+    // What waits in dp_rejoin must not wake up: others may go on without it.
+    if (generation_.has_lost_broker) {
         message = abort_message(message.reason(), {Time(0), Time(0)});
         out_.signal_ranks = SIGKILL;
         out_.stop_clearing = false;

@@ -108,8 +108,8 @@ class GlooCommunicator final : public Communicator {
 void add_in_turn(const std::shared_ptr<::gloo::Context>& mesh, std::uint32_t tag, const Tensor& total,
                  const AddsPart& add) {
     constexpr std::uint8_t kPrefix = 0x70;  // none of Gloo's own
-    constexpr std::int64_t kPiece = std::int64_t{1}
-                                    << 16;  // the next ranks add to one while this one adds to another
+    // The next ranks add to one while this one adds to another.
+    constexpr std::int64_t kPiece = std::int64_t{1} << 16;
     const auto slot = ::gloo::Slot::build(kPrefix, tag);
     const int last = mesh->size - 1;
     const auto there = mesh->createUnboundBuffer(total.data<void>(), total.bytes());
