@@ -22,22 +22,33 @@ std::string generation_in_words(const wire::StepStatus& status) {
 std::string history_text(const std::string& step, const wire::StepStatus& status) {
     std::string out = fmt::format("step {}: {}\n", step, generation_in_words(status));
     std::vector<std::vector<std::string>> lines;
-    for (const auto& one : status.restarts())
+    for (const auto& one : status.restarts()) {
         lines.push_back({fmt::format("after {:.2f} s", static_cast<double>(one.died_ms()) / 1e3),
                          fmt::format("generation {} began {:.2f} s later", one.generation(),
                                      static_cast<double>(one.began_ms() - one.died_ms()) / 1e3),
                          one.reason()});
+        if (one.has_first_step())
+            lines.back().back() += fmt::format(
+                "; its first step, {}, came {:.2f} s after the failure, {} repeated", one.first_step().step(),
+                static_cast<double>(one.first_step().at_ms() - one.died_ms()) / 1e3,
+                plural(one.first_step().repeated(), "step"));
+    }
     return out + aligned(lines, 2);
 }
 
 std::string history_json(const std::string& step, const wire::StepStatus& status) {
     using Json = nlohmann::ordered_json;
     Json restarts = Json::array();
-    for (const auto& one : status.restarts())
-        restarts.push_back({{"generation", one.generation()},
-                            {"died_ms", one.died_ms()},
-                            {"began_ms", one.began_ms()},
-                            {"reason", one.reason()}});
+    for (const auto& one : status.restarts()) {
+        Json& restart = restarts.emplace_back(Json{{"generation", one.generation()},
+                                                   {"died_ms", one.died_ms()},
+                                                   {"began_ms", one.began_ms()},
+                                                   {"reason", one.reason()}});
+        if (!one.has_first_step()) continue;
+        restart["first_step"] = one.first_step().step();
+        restart["first_step_ms"] = one.first_step().at_ms();
+        restart["steps_repeated"] = one.first_step().repeated();
+    }
     Json out = {{"step", step}, {"generation", status.generation()}, {"restarts", std::move(restarts)}};
     if (status.has_restarts_left()) out["restarts_left"] = status.restarts_left();
     out["spares_left"] = status.spares_left();

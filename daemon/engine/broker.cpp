@@ -161,6 +161,7 @@ void Broker::join(uint32_t node, const wire::Join& join, Time now) {
         send(node, wrap(&wire::ToNode::mutable_deaths, death_reports_.told()));
     if (succession_) {
         succession_->add_survivors(of_node(join.rejoined(), node));
+        if (join.has_step()) steps_repeated_.ended_at(join.step());
         if (node == config_.node_rank) return check_succession(now);
         quorum_->join(node);
         succession_->joined(
@@ -239,6 +240,7 @@ void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
     const bool had_exited = rank.has_exited();
     members_.note(event);
     if (event.has_started()) tell_restart(now);
+    if (event.has_first_step()) note_first_step(event.first_step(), now);
     if (event.has_told_to_end()) told_to_end(event.rank(), now);
     if (event.has_stopped()) generation_->stopped.note(event.rank(), event.stopped(), now);
     if (event.has_vanished() || event.has_goodbye() || event.has_exited())

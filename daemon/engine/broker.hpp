@@ -109,13 +109,15 @@ class Broker {
         VanishedRanks vanished;
         StoppedRanks stopped;
         std::string replaced;  // as in the plan
-        bool done = false;     // all its ranks have ended, and the nodes know it
+        std::optional<wire::StepStatus::Restart::FirstStep> first_step;
+        bool done = false;  // all its ranks have ended, and the nodes know it
     };
     std::optional<Generation> generation_;  // always there; an optional, as its parts cannot be assigned
     MasterPorts ports_;
     std::map<uint32_t, Time> told_to_end_;            // ranks, when; in this generation or the last one
     std::optional<Restart> restart_;                  // under way
     std::deque<wire::StepStatus::Restart> restarts_;  // that are done, the last ones
+    StepsRepeated steps_repeated_;                    // across generations, until one takes a step
 
     bool plan_sent_ = false;
     std::optional<Quorum> quorum_;              // where the step outlives its nodes
@@ -177,6 +179,8 @@ class Broker {
     void renew_if_all_ended(bool all_ended);
     void begin_generation(Time now);
     void tell_restart(Time now);
+    void note_first_step(uint64_t step, Time now);
+    void tell_first_step();
     void check_restart(Time now);
     void note_restart(Time now);
     std::string change(const NextWorld& world) const;

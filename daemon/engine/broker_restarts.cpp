@@ -35,7 +35,11 @@ void Broker::end_generation(const Death& cause, Time now) {
         const auto lost = std::ranges::find_if(held, &Death::of_node);
         return end_for_good(lost == held.end() ? cause : *lost, world.error().message);
     }
-    if (restart_) note_restart(now);  // the last ranks of this generation had not even started
+    if (restart_) {  // the last ranks of this generation had not even started
+        note_restart(now);
+        restart_.reset();
+        tell_first_step();
+    }
     const std::vector<uint32_t> here = members_.here();
     restart_.emplace(cause.reason, std::set(here.begin(), here.end()), config_.settings.grace(), now);
     wire::EndGeneration end;
@@ -75,6 +79,7 @@ void Broker::check_restart(Time now) {
 void Broker::generation_ended(uint32_t node, const wire::GenerationEnded& ended) {
     if (!restart_) return;
     restart_->add_survivors(of_node(ended.rejoined(), node));
+    if (ended.has_step()) steps_repeated_.ended_at(ended.step());
     renew_if_all_ended(restart_->ended(node));
 }
 
@@ -134,6 +139,30 @@ void Broker::tell_restart(Time now) {
     out_.log.push_back(restart_->line(generation_->number, now));
     note_restart(now);
     restart_.reset();
+    tell_first_step();
+}
+
+// Only the first report counts, from whichever node. It may come before all ranks are known to have started.
+void Broker::note_first_step(uint64_t step, Time now) {
+    if (generation_->first_step) return;
+    generation_->first_step.emplace();
+    generation_->first_step->set_step(step);
+    generation_->first_step->set_at_ms((now - started_).count());
+    tell_first_step();
+}
+
+void Broker::tell_first_step() {
+    auto& first = generation_->first_step;
+    if (!first || restart_ || restarts_.empty() || is_ending()) return;
+    const auto repeated = steps_repeated_.begins_with(first->step());
+    if (!repeated) return;
+    first->set_repeated(*repeated);
+    auto& told = restarts_.back();
+    *told.mutable_first_step() = *first;
+    out_.log.push_back("generation " + std::to_string(told.generation()) + " took its first step, " +
+                       std::to_string(first->step()) + ", " +
+                       in_seconds(Time(first->at_ms() - told.died_ms())) + " after the failure; " +
+                       plural(*repeated, "step") + " repeated");
 }
 
 void Broker::note_restart(Time now) {

@@ -105,6 +105,11 @@ class LocalRanks {
 
     // Its training has taken this many steps.
     void progress(uint32_t rank, uint64_t step) { steps_[rank] = step; }
+    std::optional<uint64_t> furthest_step() const {
+        std::optional<uint64_t> furthest;
+        for (const auto& [rank, step] : steps_) furthest = std::max(furthest.value_or(0), step);
+        return furthest;
+    }
     // Whether /proc says that it is stopped. Returns a change: two equal looks in a row are believed.
     // A single sighting may be a step that is being resumed, its daemon first.
     std::optional<bool> look(uint32_t local_rank, bool stopped) {

@@ -75,6 +75,7 @@ NodeActions Node::on_joined(const std::string& address, Time now) {
     if (generation_.is_ending) {
         const std::vector<uint32_t> rejoined = survivors_.ranks();
         join.mutable_rejoined()->Add(rejoined.begin(), rejoined.end());
+        if (const auto step = ranks_.furthest_step()) join.set_step(*step);
     }
     if (election_.is_under_way()) *join.mutable_support() = election_.support_message(now);
     outbox_.open(wrap(&wire::FromNode::mutable_join, std::move(join)));

@@ -171,6 +171,7 @@ class Node {
         uint32_t number = 0;
         bool is_ending = false;        // its ranks are, for the next one
         bool has_lost_broker = false;  // meanwhile
+        bool has_stepped = false;      // a rank has reported a training step
         bool is_last = false;          // the keepers know that none follows
     } generation_;
     Survivors survivors_;
@@ -231,6 +232,7 @@ class Node {
     void drop_late_survivors(Time now);
     bool has_ended(uint32_t local_rank) const;
     void tell_told(uint32_t rank);
+    void progress(uint32_t rank, uint64_t step);
     void no_other_life();
     void clear_if_all_ended();
     bool all_ended() const;

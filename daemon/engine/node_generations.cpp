@@ -47,6 +47,12 @@ void Node::rejoin(uint32_t rank, const wire::Rejoin& message) {
     clear_if_all_ended();
 }
 
+void Node::progress(uint32_t rank, uint64_t step) {
+    ranks_.progress(rank, step);
+    if (generation_.number > 0 && !generation_.is_ending && !std::exchange(generation_.has_stepped, true))
+        outbox_.send(event_of(rank, [&](wire::RankEvent& e) { e.set_first_step(step); }));
+}
+
 // From now on survivors end like all other ranks.
 void Node::give_up_survivors(Time now) {
     survivors_ = Survivors();
@@ -106,6 +112,7 @@ NodeActions Node::on_cleared(Time now) {
     wire::GenerationEnded ended;
     const std::vector<uint32_t> rejoined = survivors_.ranks();
     ended.mutable_rejoined()->Add(rejoined.begin(), rejoined.end());
+    if (const auto step = ranks_.furthest_step()) ended.set_step(*step);
     outbox_.send(wrap(&wire::FromNode::mutable_generation_ended, std::move(ended)));
     return take();
 }
@@ -121,7 +128,7 @@ void Node::begin_generation(const wire::Plan& message, Time now) {
         std::exchange(config_.ranks, {place.ranks().begin(), place.ranks().end()});
     config_.world_size = place.world_size();
     ++generation_.number;
-    generation_.is_ending = generation_.has_lost_broker = false;
+    generation_.is_ending = generation_.has_lost_broker = generation_.has_stepped = false;
     LocalRanks old = std::exchange(ranks_, LocalRanks(config_.ranks));
     const Survivors survivors = std::exchange(survivors_, Survivors());
     pending_arrivals_ = PendingArrivals(config_.ranks);

@@ -34,7 +34,7 @@ NodeActions Node::on_rank(ConnectionId connection, const wire::FromRank& message
     } else if (message.has_rejoin()) {
         rejoin(*rank, message.rejoin());
     } else if (message.has_progress()) {
-        ranks_.progress(*rank, message.progress().step());
+        progress(*rank, message.progress().step());
     } else if (message.has_goodbye()) {
         outbox_.batch_exit(event_of(*rank, [](wire::RankEvent& e) { e.set_goodbye(true); }), now);
         forget(connection, *rank, now);

@@ -74,6 +74,28 @@ class RestartPolicy {
     Time began_{};
 };
 
+// How many training steps (dp_at_step) a restart costs: those that the ranks had taken and take again.
+class StepsRepeated {
+ public:
+    // A node's ranks had come to this step in the generation that ends.
+    void ended_at(uint64_t step) { furthest_ = std::max(furthest_.value_or(0), step); }
+    // The next one's first step. nullopt: none was reported since the last call, so there is nothing to compare with.
+    std::optional<uint64_t> begins_with(uint64_t step) {
+        const auto before = std::exchange(furthest_, std::nullopt);
+        if (!before) return std::nullopt;
+        return *before < step ? 0 : *before - step + 1;
+    }
+
+ private:
+    std::optional<uint64_t> furthest_;
+};
+
+// "0.31 s"
+inline std::string in_seconds(Time took) {
+    const auto ms = took.count();
+    return std::to_string(ms / 1000) + "." + std::to_string(ms % 1000 / 10 + 100).substr(1) + " s";
+}
+
 // A restart from the death until the last rank of the next generation has started.
 class Restart {
  public:
@@ -105,11 +127,8 @@ class Restart {
     void note_change(std::string change) { change_ = std::move(change); }
     // The line for the user, once the next generation runs.
     std::string line(uint32_t generation, Time now) const {
-        const auto took = (now - died_).count();
-        std::string seconds =
-            std::to_string(took / 1000) + "." + std::to_string(took % 1000 / 10 + 100).substr(1);
-        return reason_ + "; generation " + std::to_string(generation) + " began " + seconds + " s later" +
-               change_;
+        return reason_ + "; generation " + std::to_string(generation) + " began " + in_seconds(now - died_) +
+               " later" + change_;
     }
 
  private:

@@ -2,8 +2,8 @@
 """How long real ranks on the local cluster take to have a unique id: libdp beside PMI2, PMIx and PyTorch's TCPStore; and in Python slurm_dp
 beside torch.distributed.
 
-From a common start, on each rank from its first call of that library (open, init or connect) until it has rank 0's 128 bytes; of a round
-the slowest rank counts. A round is a step. Only PyTorch's rounds are one step, a new store each and the first not counted, which is kind to it: in a
+All ranks start at the same instant. Each is timed from its first call of that library (open, init or connect) until it has rank 0's 128 bytes;
+of a round the slowest rank counts. A round is a step. Only PyTorch's rounds are one step, a new store each and the first not counted, which is kind to it: in a
 fresh process rank 0's server often comes too late for the others, who then sleep for a second.
 """
 import glob

@@ -25,6 +25,8 @@ def wait_for_the_start(folder):
     with open(os.path.join(folder, "gate"), encoding="ascii") as gate:
         append(os.path.join(folder, "arrived"), ".")
         fcntl.flock(gate, fcntl.LOCK_SH)
+        instant = int(gate.read() or 0)
+    time.sleep(max(0, instant - time.monotonic_ns()) / 1e9)
 
 
 def one_round(folder, number, host, port, serves):
@@ -32,7 +34,8 @@ def one_round(folder, number, host, port, serves):
     rank, world = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
     wait_for_the_start(folder)
     begin = time.monotonic_ns()
-    store = TCPStore(host, port, world, serves and rank == 0, datetime.timedelta(seconds=60))
+    plain = {"use_libuv": False} if hasattr(TCPStore, "libuvBackend") else {}  # Debian's PyTorch has no libuv
+    store = TCPStore(host, port, world, serves and rank == 0, datetime.timedelta(seconds=60), **plain)
     if rank == 0:
         unique_id = os.urandom(128)
         store.set(f"id {number}", unique_id)

@@ -7,7 +7,7 @@ import signal
 import time
 
 import pytest
-from localcluster.harness import BUILD, until
+from localcluster.harness import BUILD, press_ctrl_c, until
 
 RANK = os.path.join(BUILD, "tests/rank")
 
@@ -41,9 +41,7 @@ def test_scancel_leaves_nothing_within_two_seconds(cluster):
 
 def test_ctrl_c_of_srun_leaves_nothing_within_two_seconds(cluster):
     step = start_and_meet(cluster)
-    step.send_signal(signal.SIGINT)
-    time.sleep(0.2)
-    step.send_signal(signal.SIGINT)  # srun wants it twice within a second
+    press_ctrl_c(step)
     cluster.assert_nothing_left(deadline=2)
     finish(step)
     cluster.assert_idle(deadline=5)

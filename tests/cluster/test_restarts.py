@@ -6,11 +6,10 @@ import os
 import random
 import re
 import signal
-import subprocess
 import time
 
 import pytest
-from localcluster.harness import ACCOUNTING, BUILD, until
+from localcluster.harness import ACCOUNTING, BUILD, press_ctrl_c, until
 from localcluster.names import USERS
 
 RANK = os.path.join(BUILD, "tests/rank")
@@ -168,12 +167,7 @@ def test_a_killed_keeper_takes_its_rank_along_and_ends_the_step(cluster):
 def test_a_step_that_is_told_to_end_is_not_restarted(cluster, how):
     step = start(cluster, *(["--time=0:05"] if how == "time limit" else []))
     if how == "ctrl-c":
-        # Twice within a second by srun's clock, which a busy machine may take for more.
-        for _ in range(20):
-            step.send_signal(signal.SIGINT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                step.wait(timeout=0.2)
-                break
+        press_ctrl_c(step)
     elif how == "SIGTERM":
         job = cluster.run(["squeue", "-h", "-o", "%i", "-u", "alice"], check=True).stdout.split()[0]
         cluster.run(["scancel", "-s", "TERM", f"{job}.0"], check=True)

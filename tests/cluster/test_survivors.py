@@ -17,6 +17,7 @@ pytestmark = pytest.mark.usefixtures("one_step_each")
 TRAINER = os.path.join(BUILD, "bin/trainer")
 SAVED = "/home/alice/saved"
 ENOUGH = "/home/alice/enough"  # ends the program
+FIRST_STEP = re.compile(r"slurm-dp: generation \d+ took its first step, (\d+), \d+\.\d\d s after the failure; (\d+) steps? repeated\n")
 MET = re.compile(r"generation (\d+): rank (\d+) of (\d+) met,(.*) replaced")
 
 
@@ -165,6 +166,7 @@ class Training:
     def __init__(self, site, command):
         self.site = site
         self.step = site.popen(command)
+        self._said = ""
 
     def trains(self):
         until(lambda: self.step.stdout.readline().startswith("epoch 1/"), 60, "an epoch is trained")
@@ -175,8 +177,16 @@ class Training:
         kill(victims[victim])
         return victim
 
+    def goes_on(self):
+        line = ""
+        while not line.startswith("continuing after step"):
+            line = self.step.stdout.readline()
+            assert line, self.step.stderr.read()
+            self._said += line
+
     def end(self):
         out, err = self.step.communicate(timeout=120)
+        out = self._said + out
         assert self.step.returncode == 0, err
         return out, json.loads(out.splitlines()[-1]), err
 
@@ -187,11 +197,14 @@ def test_a_training_ends_with_the_bits_of_an_undisturbed_one(cluster, undisturbe
     training.trains()
     for _ in range(3):
         training.kill_one()
-        time.sleep(random.uniform(1, 1.5))
+        training.goes_on()
+        time.sleep(random.uniform(0.5, 1))
     out, end_, err = training.end()
     assert end_["parameters_hash"] == undisturbed(*program) and end_["parameters_equal_on_all_ranks"], (end_, err)
     assert (end_["recoveries"], end_["steps_repeated"]) == (3, 0), (out, err)
     assert len(re.findall(rf"continuing after step \d+ from {givers} memory; recovery took [\d.]+ s; 0 steps repeated", out)) == 3, out
+    repeated = [int(number) for _, number in FIRST_STEP.findall(err)]
+    assert len(repeated) == 3 and max(repeated) <= 1, err  # the dead rank may have taken one step more
     cluster.assert_nothing_left(deadline=3)
     cluster.assert_idle(deadline=5)
 
@@ -233,7 +246,11 @@ def test_without_copies_a_sharded_optimizer_goes_back_to_the_checkpoint(cluster,
     training.kill_one()
     out, end_, err = training.end()
     assert end_["parameters_hash"] == undisturbed(*program), err
-    assert re.search(r"the survivors do not hold the whole state: continuing after step \d+", out), out
+    after = re.search(r"the survivors do not hold the whole state: continuing after step (\d+)", out)
+    ((first, repeated),) = FIRST_STEP.findall(err)
+    # Steps are reported at most every 10 ms.
+    assert int(after[1]) < int(first) <= int(after[1]) + 20, (out, err)
+    assert end_["steps_repeated"] - 20 <= int(repeated) <= end_["steps_repeated"] + 1, (out, err)
 
 
 def test_a_training_goes_on_with_a_spare_and_then_with_fewer_ranks(another_cluster, undisturbed):

@@ -134,8 +134,9 @@ dp_status dp_on_event(dp_context* context, dp_event_callback callback, void* use
 void dp_forget_event(dp_context* context, uint64_t watch);
 
 /* Says how far this rank's training is, so that a message about its death can say so: "... was killed by
- * signal 11 (SIGSEGV) at step 1200", and --dp-on-failure=restart sees progress. Meant for every step: takes some microseconds, never waits and never
- * fails. Sent at most every 10 ms, so with very short steps the message may name an earlier one. */
+ * signal 11 (SIGSEGV) at step 1200", and --dp-on-failure=restart sees progress and says how many steps a restart repeats. Meant for the end of every
+ * step, with a count that grows over the whole training, not per epoch. Takes some microseconds, never waits and never fails. Sent at most every
+ * 10 ms, so with very short steps these messages may name an earlier one. */
 void dp_at_step(dp_context* context, uint64_t step);
 
 /* ---- restarts: a process that goes on when a peer has died (--dp-on-failure=restart) ---- */

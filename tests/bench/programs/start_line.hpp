@@ -3,7 +3,8 @@
 // The common start of ranks in processes of their own, on different nodes of the local cluster: FOLDER is
 // shared, and all nodes have one kernel, so locks of files and CLOCK_MONOTONIC hold for all. A rank says that
 // it has come by a byte in FOLDER/arrived and then waits for FOLDER/gate, which tests/bench/start_line.py
-// keeps locked until all have come. What came of it goes to FOLDER/times.
+// keeps locked until all have come. The gate holds the instant (CLOCK_MONOTONIC, ns) at which all begin: otherwise
+// whoever got through first, rank 0 as a rule, would have a head start. What came of it goes to FOLDER/times.
 #pragma once
 
 #include <fcntl.h>
@@ -45,7 +46,12 @@ inline void wait_for_the_start(const std::string& folder) {
     append(folder + "/arrived", ".");
     while (flock(fd, LOCK_SH) != 0)
         if (errno != EINTR) die_of_errno(gate);
+    char text[32] = {};
+    if (pread(fd, text, sizeof(text) - 1, 0) < 0) die_of_errno(gate);
     close(fd);
+    const int64_t instant = std::atoll(text);
+    const timespec start{instant / 1000000000, instant % 1000000000};
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &start, nullptr);
 }
 
 inline unsigned slurm_rank() {

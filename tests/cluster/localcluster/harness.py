@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shlex
+import signal
 import subprocess
 import time
 
@@ -263,6 +264,14 @@ def until(condition, deadline, what):
             return found
         time.sleep(0.05)
     raise AssertionError(f"not within {deadline} s: {what}")
+
+
+def press_ctrl_c(step):
+    """Twice, as srun wants it: the second time once it has seen the first one, or it may take the two for one."""
+    step.send_signal(signal.SIGINT)
+    while "one more within 1 sec" not in (line := step.stderr.readline()):
+        assert line, "srun has ended"
+    step.send_signal(signal.SIGINT)
 
 
 def _words(command):

@@ -79,6 +79,29 @@ TEST(History, HasTheDeathsThatTheStepHasSurvived) {
     EXPECT_EQ(json["restarts"][0]["died_ms"], 2500);
     EXPECT_EQ(json["restarts"][0]["began_ms"], 2540);
     EXPECT_EQ(json["restarts"][0]["generation"], 1);
+    EXPECT_FALSE(json["restarts"][0].contains("first_step"));
+}
+
+TEST(History, HasTheStepsThatWereRepeated) {
+    Simulation s(2, 1, Time(10000), false, FailureAction::restart);
+    s.join_all();
+    s.start_all();
+    s.hello_all();
+    s.progress(1, 20);
+    s.exit(1, 9);
+    s.exit(0, 15);
+    s.start_all();
+    s.hello_all();
+    s.now += Time(380);
+    s.progress(0, 11);
+    EXPECT_NE(history_text("12.0", status_of(s))
+                  .find("(SIGKILL) at step 20; its first step, 11, came 0.38 s after the failure, 10 steps "
+                        "repeated\n"),
+              std::string::npos);
+    const auto restart = nlohmann::json::parse(history_json("12.0", status_of(s)))["restarts"][0];
+    EXPECT_EQ(restart["first_step"], 11);
+    EXPECT_EQ(restart["first_step_ms"], 380);
+    EXPECT_EQ(restart["steps_repeated"], 10);
 }
 
 }  // namespace

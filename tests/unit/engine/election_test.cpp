@@ -349,6 +349,7 @@ class SurvivorsInStep : public ElectionInStep {
 
 TEST_F(SurvivorsInStep, GoOnUnderTheNextBroker) {
     begin();
+    for (const uint32_t rank : {0, 1, 2}) s().progress(rank, 30);
     silence_broker();
     for (const uint32_t rank : {1, 2}) {
         EXPECT_NE(s().ranks[rank].peer_lost, "");
@@ -371,6 +372,9 @@ TEST_F(SurvivorsInStep, GoOnUnderTheNextBroker) {
     EXPECT_TRUE(s().logged("generation 1 began "));
     // They are ranks as all others.
     s().hello(0);
+    s().progress(1, 31);
+    EXPECT_TRUE(s().logged("generation 1 took its first step, 31, "));
+    EXPECT_TRUE(s().logged(" after the failure; 0 steps repeated"));
     for (const uint32_t rank : {0, 1, 2}) s().arrive(rank, 7);
     for (const uint32_t rank : {0, 1, 2}) EXPECT_EQ(s().ranks[rank].replies[7].status(), wire::OK);
 }

@@ -116,9 +116,7 @@ class Schedule {
         if (survives || below(4) != 0) {
             if (!survives) step_.hello(rank);
             if (!survives && (task.rejoins = below(3) != 0)) step_.enable_rejoin(rank);
-            wire::FromRank progress;  // as a training would, or three in a row end the step
-            progress.mutable_progress()->set_step(generation + 1);
-            step_.from_rank(rank, progress);
+            step_.progress(rank, generation + 1);  // as a training would, or three in a row end the step
         }
     }
     void end(uint32_t node, uint32_t number, int status) {

@@ -99,6 +99,27 @@ TEST(RestartPolicy, EndsAfterThreeGenerationsThatGotNowhere) {
         EXPECT_FALSE(one_reports.why_not(death_of(kKilled), false, hour));
 }
 
+TEST(StepsRepeated, AreThoseThatWereTakenBefore) {
+    const struct {
+        std::vector<uint64_t> ended_at;  // node by node
+        uint64_t begins_with;
+        std::optional<uint64_t> repeated;
+    } cases[] = {
+        {{1200, 1200}, 1201, 0},
+        {{1200, 1201}, 1201, 1},
+        {{1200, 1199}, 1001, 200},
+        {{1200}, 1300, 0},  // its last reports were not sent
+        {{0}, 0, 1},
+        {{}, 5, std::nullopt},
+    };
+    for (const auto& c : cases) {
+        StepsRepeated steps;
+        for (const uint64_t step : c.ended_at) steps.ended_at(step);
+        EXPECT_EQ(steps.begins_with(c.begins_with), c.repeated);
+        EXPECT_EQ(steps.begins_with(c.begins_with), std::nullopt) << "the next generation counts anew";
+    }
+}
+
 Simulation restarting_step(uint32_t nodes, uint32_t ranks, const Settings& more = {}) {
     return Simulation(nodes, ranks, Time(10000), false, FailureAction::restart, more);
 }
@@ -155,6 +176,67 @@ TEST(Restart, EndsAllRanksAndBeginsTheNextGeneration) {
     s.start_all();
     EXPECT_EQ(s.log.back(), "rank 0 on gpu0 exited with code 1; generation 2 began 0.00 s later");
     EXPECT_EQ(s.lives[1]->generation, 2u);
+}
+
+TEST(Restart, SaysHowManyStepsAreRepeated) {
+    Simulation s = restarting_step(2, 2);
+    start(s);
+    for (const uint32_t rank : {0, 1, 3}) s.progress(rank, 1200);
+    s.progress(2, 1201);
+    s.exit(3, kKilled);
+    end_the_others(s, 3);
+    s.now += Time(50);
+    // It speaks before the other node's ranks are known to run.
+    for (const uint32_t rank : {2, 3}) s.start(rank);
+    s.hello(2);
+    s.now += Time(3000);
+    s.progress(2, 1001);
+    EXPECT_TRUE(s.log.empty());
+    for (const uint32_t rank : {0, 1}) s.start(rank);
+    ASSERT_EQ(s.log.size(), 2u);
+    EXPECT_EQ(
+        s.log[0],
+        "rank 3 on gpu1 was killed by signal 9 (SIGKILL) at step 1200; generation 1 began 3.05 s later");
+    EXPECT_EQ(s.log[1],
+              "generation 1 took its first step, 1001, 3.05 s after the failure; 201 steps repeated");
+    // Only the first step counts, on any node.
+    s.hello(0);
+    s.progress(0, 1001);
+    s.progress(2, 1002);
+    EXPECT_EQ(s.log.size(), 2u);
+    // A generation that takes no step does not hide what the one before it had taken.
+    s.exit(0, kKilled);
+    end_the_others(s, 0);
+    s.start_all();
+    s.exit(1, kKilled);
+    end_the_others(s, 1);
+    s.start_all();
+    EXPECT_EQ(s.log.size(), 4u);
+    s.hello(1);
+    s.progress(1, 1002);
+    EXPECT_EQ(s.log.back(),
+              "generation 3 took its first step, 1002, 0.00 s after the failure; 1 step repeated");
+}
+
+TEST(Restart, TellsTheStepsOfAGenerationOfWhichNotAllRanksHadStarted) {
+    Simulation s = restarting_step(2, 1);
+    start(s);
+    s.progress(0, 20);
+    s.exit(1, kKilled);
+    s.exit(0, kTermed);
+    s.start(0);
+    s.hello(0);
+    s.progress(0, 11);
+    s.exit(0, code(1));
+    s.exit(1, kTermed);
+    EXPECT_EQ(s.log.back(),
+              "generation 1 took its first step, 11, 0.00 s after the failure; 10 steps repeated");
+    // And it does not count them again.
+    s.start_all();
+    s.hello(1);
+    s.progress(1, 12);
+    EXPECT_EQ(s.log.back(),
+              "generation 2 took its first step, 12, 0.00 s after the failure; 0 steps repeated");
 }
 
 TEST(Restart, WaitsUntilNothingOfTheRanksIsLeft) {

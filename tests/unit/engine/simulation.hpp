@@ -151,6 +151,12 @@ class Simulation {
         message.mutable_rejoin()->set_generation(generation);
         from_rank(rank, message);
     }
+    // Its training has taken that many steps.
+    void progress(uint32_t rank, uint64_t step) {
+        wire::FromRank message;
+        message.mutable_progress()->set_step(step);
+        from_rank(rank, message);
+    }
     void hello_all() {
         for (uint32_t rank = 0; rank < ranks.size(); ++rank) hello(rank);
     }

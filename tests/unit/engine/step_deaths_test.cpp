@@ -44,11 +44,7 @@ TEST(Death, SaysHowFarTheTrainingWas) {
     Simulation s(2, 2);
     s.join_all();
     s.hello_all();
-    wire::FromRank progress;
-    for (uint64_t step : {1199, 1200}) {
-        progress.mutable_progress()->set_step(step);
-        s.from_rank(3, progress);
-    }
+    for (uint64_t step : {1199, 1200}) s.progress(3, step);
     s.exit(3, kKilled);
     ASSERT_EQ(s.log.size(), 1u);
     EXPECT_EQ(s.log[0], "rank 3 on gpu1 was killed by signal 9 (SIGKILL) at step 1200; ending the step");
