@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <random>
+#include <regex>
 
 #include "base/text.hpp"
 #include "simulation.hpp"
@@ -45,6 +46,7 @@ class Schedule {
             pass(Time(20));
         }
         EXPECT_TRUE(ended()) << "the step does not end";
+        check_first_steps();
     }
 
     uint32_t generations() const { return generations_; }
@@ -52,6 +54,7 @@ class Schedule {
     size_t survivors() const { return survivors_; }
     size_t elections() const { return step_.elected.size(); }
     size_t survivors_of_brokers() const { return survivors_of_brokers_; }
+    size_t first_steps() const { return first_steps_; }
 
  private:
     struct Task {
@@ -73,6 +76,7 @@ class Schedule {
     size_t survivors_ = 0;
     size_t survivors_of_brokers_ = 0;          // the broker of their last generation was lost
     std::map<uint32_t, size_t> elections_of_;  // by generation: how many there had been
+    size_t first_steps_ = 0;                   // lines that name one
     bool has_moved_ = false;                   // ranks have begun on another node
     std::map<uint32_t, uint32_t> node_of_;
 
@@ -222,6 +226,19 @@ class Schedule {
         pass(Time(below(2) * below(1500 * dead_after_)));
     }
     // The network falls into two parts, or is whole again.
+    // A generation's ranks report one step more than those of the last one, and never one again. (A broker that is cut
+    // off and the elected one may both begin the same number.)
+    void check_first_steps() {
+        static const std::regex kLine(
+            R"(generation (\d+) took its first step, (\d+), \S+ s after the failure; (\d+) steps? repeated)");
+        for (const std::string& line : step_.log) {
+            std::smatch found;
+            if (!std::regex_match(line, found, kLine)) continue;
+            ++first_steps_;
+            EXPECT_EQ(std::stoul(found[2]), std::stoul(found[1]) + 1) << line;
+            EXPECT_EQ(found[3], "0") << line;
+        }
+    }
     void cut_or_heal() {
         if (step_.other_part.empty()) {
             for (uint32_t node = 0; node < kNodes; ++node)
@@ -299,6 +316,7 @@ TEST_P(RestartSchedules, NoRankLivesTwiceAndEveryStepEnds) {
     uint64_t elected = 0;
     uint64_t survived = 0;
     uint64_t survived_brokers = 0;
+    uint64_t first_steps = 0;
     for (uint64_t seed = first; seed <= last; ++seed) {
         Schedule schedule(seed);
         schedule.run();
@@ -307,6 +325,7 @@ TEST_P(RestartSchedules, NoRankLivesTwiceAndEveryStepEnds) {
         elected += schedule.elections();
         survived += schedule.survivors();
         survived_brokers += schedule.survivors_of_brokers();
+        first_steps += schedule.first_steps();
         ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
     }
     // Else they would show little.
@@ -315,6 +334,7 @@ TEST_P(RestartSchedules, NoRankLivesTwiceAndEveryStepEnds) {
     EXPECT_GT(elected, schedules / 20);
     EXPECT_GT(survived, schedules / 4);
     EXPECT_GT(survived_brokers, 0u);
+    EXPECT_GT(first_steps, schedules / 4);
     std::printf(
         "%lu schedules: %lu generations, %lu with ranks that moved, %lu elections, %lu survivors, %lu of "
         "brokers\n",
