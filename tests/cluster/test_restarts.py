@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import random
 import re
 import signal
 import time
@@ -320,89 +319,6 @@ def test_the_bundled_trainer_ends_with_the_same_bits(cluster):
     assert hash_in(out) == hash_in(whole.stdout)
     assert len([line for line in err.splitlines() if BEGAN.match(line)]) == 3, err
     cluster.assert_nothing_left()
-
-
-def resources_of(cluster):
-    """Of each daemon and keeper: descriptors, and KiB of memory of its own."""
-    found = {}
-    for process in cluster.processes():
-        if not process["command"].startswith(("dp-rendezvousd", "slurmstepd")):
-            continue
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{process['pid']}/smaps_rollup", encoding="ascii") as file:
-            memory = sum(int(kib) for kib in re.findall(r"Private_\w+:\s+(\d+)", file.read()))
-            found[process["pid"]] = len(os.listdir(f"/proc/{process['pid']}/fd")), memory
-    return found
-
-
-def read_now(stream):
-    """What is there of a pipe that does not block."""
-    found = b""
-    with contextlib.suppress(BlockingIOError):
-        while part := os.read(stream.fileno(), 1 << 16):
-            found += part
-    return found.decode()
-
-
-@pytest.mark.long
-def test_a_soak_of_deaths(cluster):
-    """Deaths of random kinds, most of them while a training makes progress, some in its start: no hang, no leak, the right bits."""
-    deaths = int(os.environ.get("DP_SOAK_DEATHS", "1000"))
-    chance = random.Random(int(os.environ.get("DP_SOAK_SEED", "1")))
-    trainer = os.path.join(BUILD, "bin/trainer")
-    training = [trainer, "--model=linear", "--seed=3", "--batch-size=5", "--epochs=1000000", "--deterministic", "--resume=auto"]
-    cluster.run("rm -rf whole often", cwd="/home/alice", check=True)
-    step = cluster.popen([*TWO_NODES, "--dp-restarts=100000", *training, "--save-interval=50", "--checkpoint-dir=often"], cwd="/home/alice")
-    folder = cluster.host_path("/home/alice/often")
-    os.set_blocking(step.stdout.fileno(), False)
-    os.set_blocking(step.stderr.fileno(), False)
-    said = ""
-
-    def saved():
-        with contextlib.suppress(FileNotFoundError):
-            return max((int(name[5:]) for name in os.listdir(folder) if re.fullmatch(r"step-\d+", name)), default=0)
-        return 0
-
-    def drain():
-        read_now(step.stdout)
-        return read_now(step.stderr)
-
-    done, early, first = 0, 0, None
-    while done < deaths:
-        before = saved()
-        # Two deaths in a row may come before a training step, not three.
-        if early < 2 and chance.random() < 0.15:
-            early += 1
-            time.sleep(chance.random() / 2)
-        else:
-            early = 0
-            until(lambda: saved() > before, 60, f"progress after {done} deaths; {said[-2000:]}")
-        said += drain()
-        assert step.poll() is None, said[-4000:]
-        ranks = ranks_of(cluster, trainer)
-        victims = chance.choice([[0], [3], [1], [0, 1], [2, 3], [1, 2], [0, 1, 2, 3]])
-        how = chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS])
-        for victim in victims:
-            if victim in ranks:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(ranks[victim], how)
-        done += bool(ranks)
-        if done == 10:
-            first = resources_of(cluster)
-    before = saved()
-    until(lambda: saved() > before, 60, "progress after the last one")
-    last = resources_of(cluster)
-    for pid, (descriptors, memory) in (first or last).items():
-        assert last[pid][0] <= descriptors + 4 and last[pid][1] <= memory + 1024, (pid, first[pid], last[pid])
-    cluster.run(["scancel", "-u", "alice"], check=True)
-    cluster.assert_nothing_left(deadline=3)
-    said += drain()
-    assert len(BEGAN_ANYWHERE.findall(said)) > deaths / 2, said[-2000:]
-    steps = f"--steps={saved() + 50}"
-    hashes = set()
-    for name in ("often", "whole"):
-        text = cluster.run([*TWO_NODES, *training, steps, f"--checkpoint-dir={name}"], cwd="/home/alice", timeout=600, check=True).stdout
-        hashes.add(json.loads(next(row for row in text.splitlines() if row.startswith('{"model"')))["parameters_hash"])
-    assert len(hashes) == 1
 
 
 def test_a_heterogeneous_step_and_a_step_of_one_task(cluster):

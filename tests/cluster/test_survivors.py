@@ -282,6 +282,20 @@ def test_fewer_ranks_with_more_micro_batches_each_end_with_the_same_bits(another
     assert end_["parameters_hash"] == undisturbed(*steps(1000, "--accumulate=3"))
 
 
+def test_where_nobody_survives_a_smaller_world_goes_on_from_the_checkpoint(another_cluster, undisturbed):
+    """The daemon on rank 0's node is killed, so all processes start anew: none of them knows how many ranks there were."""
+    site = another_cluster(nodes=3, **SITE)
+    training = Training(site, ["srun", "-N3", "--ntasks-per-node=2", "--no-kill", "--dp-on-failure=restart", "--dp-min-nodes=2",
+                               *steps(1000, "--accumulate=2"), f"--checkpoint-dir={SAVED}", "--save-interval=20"])
+    training.trains()
+    kill(next(process["pid"] for process in site.processes(["node01"]) if process["command"].startswith("dp-rendezvousd")))
+    out, err = training.step.communicate(timeout=200)
+    assert " with 4 ranks on 2 nodes" in err, err
+    end_ = json.loads(out.splitlines()[-1])
+    assert (end_["world_size"], end_["global_batch_size"]) == (4, 12 * 64), (out, err)
+    assert end_["parameters_hash"] == undisturbed(*steps(1000, "--accumulate=3"))
+
+
 @pytest.mark.parametrize("victim", ["node01", "node02"])
 def test_a_training_with_a_spare_ends_with_the_same_bits(another_cluster, undisturbed, victim):
     """Also without rank 0's node: what its ranks knew, the others know."""

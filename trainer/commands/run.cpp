@@ -13,6 +13,7 @@
 
 #include "trainer/base/output_file.hpp"
 #include "trainer/base/standard_streams.hpp"
+#include "trainer/checkpoint/directory.hpp"
 #include "trainer/checkpoint/stop.hpp"
 #include "trainer/commands/preparation.hpp"
 #include "trainer/compile/compiled.hpp"
@@ -361,6 +362,24 @@ class Generations {
         communicator_.reset();
     }
 
+    // Where no process is left that knows the world's first size, a checkpoint's global batch tells it.
+    void tell_first_size_of_checkpoint() {
+        const dp_world* here = world_.facts();
+        const CheckpointPlan& plan = prepared_->options.training.checkpoints;
+        if (!here || here->rank != 0 || here->generation == 0 || !world_.can_restart() ||
+            world_.told_first_size() || plan.directory.empty() || plan.resume == Resume::never)
+            return;
+        const std::int64_t of_a_rank = prepared_->options.training.batch * accumulate_;
+        for (const std::int64_t step : checkpoints_in(plan.directory)) {
+            const auto manifest = read_manifest(checkpoint_path(plan.directory, step));
+            if (!manifest) continue;  // damaged; an older one may be whole
+            const std::int64_t size = manifest->training.global_batch / of_a_rank;
+            if (manifest->training.global_batch % of_a_rank == 0 && size > world_.size())
+                world_.tell_first_size(size);
+            return;
+        }
+    }
+
     // The data, once, because that takes time.
     Result<void> prepare() {
         // All before the mesh: what cannot work is refused in one line, not in a time-out.
@@ -374,6 +393,7 @@ class Generations {
                     return compiled_.emplace(cache_directory(options.cache), std::move(request)).load();
                 }));
             accumulate_ = prepared_->options.training.accumulate;
+            tell_first_size_of_checkpoint();
             return contents_ = text_of(prepared_->data);
         };
         DP_TRY(agree_on(world_, "the data", load(), "give the same data on all nodes"));

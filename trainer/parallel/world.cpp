@@ -144,11 +144,10 @@ void World::tell_first_size(std::int64_t size) {
     if (context_) (void)context_->set(kFirstSize, std::to_string(size));
 }
 
-std::int64_t World::first_size() {
-    if (!context_) return size();
+std::optional<std::int64_t> World::told_first_size() {
+    if (!context_) return std::nullopt;
     const auto told = context_->get(kFirstSize, std::chrono::milliseconds(0));
-    const auto first = told ? parse_number<std::int64_t>({told->data(), told->size()}) : std::nullopt;
-    return first.value_or(size());
+    return told ? parse_number<std::int64_t>({told->data(), told->size()}) : std::nullopt;
 }
 
 // The store belongs to the step and so to the next trainer in it: the election is cleared after all have seen

@@ -57,7 +57,9 @@ class World {
     // How many ranks the world had when its first process began; the same on all after a barrier. Of a world that has
     // lost nodes this is more than size().
     void tell_first_size(std::int64_t size);
-    std::int64_t first_size();
+    // nullopt: nobody has told.
+    std::optional<std::int64_t> told_first_size();
+    std::int64_t first_size() { return told_first_size().value_or(size()); }
 
     // Clears the election. Every rank calls, and none continues before all have called.
     void leave_together();
