@@ -64,7 +64,7 @@ Result<void> Checkpointer::on_rank_0(const std::function<Result<void>()>& act) {
 Result<void> Checkpointer::prepare_directory(const Tell& tell) {
     const fs::path& directory = plan_.directory;
     const auto claim = [&]() -> Result<void> {
-        claim_ = DP_TRY(DirectoryLock::make(directory));
+        claim_ = DP_TRY(DirectoryLock::make(directory, plan_.succeeds));
         for (const auto& line : tidy(directory)) tell(line);
         return {};
     };

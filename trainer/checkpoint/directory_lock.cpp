@@ -21,12 +21,28 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "job 12, process 4711 on node01, 9f3c05a1…": for people up to the last comma, unique after it.
-std::string new_words() {
+// "job 12.0, ": the step. "" outside Slurm.
+std::string step_in_words() {
     const char* job = std::getenv("SLURM_JOB_ID");
+    const char* step = std::getenv("SLURM_STEP_ID");
+    return job && step ? fmt::format("job {}.{}, ", job, step) : "";
+}
+
+// "job 12.0, process 4711 on node01, 9f3c05a1…": for people up to the last comma, unique after it.
+std::string new_words() {
     std::random_device random;
-    return fmt::format("{}process {} on {}, {:08x}{:08x}\n", job ? fmt::format("job {}, ", job) : "",
-                       getpid(), host_name(), random(), random());
+    return fmt::format("{}process {} on {}, {:08x}{:08x}\n", step_in_words(), getpid(), host_name(), random(),
+                       random());
+}
+
+std::string words_in(const fs::path& directory) {
+    std::ifstream file(directory / kClaimFile, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+bool is_of_this_step(const std::string& words) {
+    const std::string step = step_in_words();
+    return !step.empty() && words.starts_with(step);
 }
 
 // Untrusted: anybody who may write there could have written this.
@@ -37,13 +53,14 @@ std::string for_people(const std::string& words) {
 
 }  // namespace
 
-Result<std::unique_ptr<DirectoryLock>> DirectoryLock::make(const fs::path& directory) {
+Result<std::unique_ptr<DirectoryLock>> DirectoryLock::make(const fs::path& directory, bool succeeds) {
     MadeDirectories made;
     if (const std::error_code error = made.make(directory))
         return fail(Fault::usage, "--checkpoint-dir {}: cannot make it: {}", directory.string(),
                     error.message());
     Fd opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (opened && ::flock(opened.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    const bool is_held = opened && ::flock(opened.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (is_held && !(succeeds && is_of_this_step(words_in(directory))))
         return fail(Fault::usage,
                     "--checkpoint-dir {}: another training is using it; wait until that ends, or give "
                     "another directory",

@@ -6,7 +6,8 @@
 // A file lock refuses the second training at once, on file systems that have such locks. NFS has none, and a
 // lock that reached all nodes could outlive its node and keep out the very training that is to resume. So the
 // directory also holds a file that names its training: a later training replaces it, and the earlier one,
-// which finds it changed before its next save, ends. What a crash leaves behind blocks nobody.
+// which finds it changed before its next save, ends. What a crash leaves behind blocks nobody. Neither does a rank 0
+// that stands still with its node while the step goes on elsewhere: its successor takes the directory over.
 #pragma once
 
 #include <memory>
@@ -21,8 +22,10 @@ inline constexpr const char* kClaimFile = ".training";
 
 class DirectoryLock {
  public:
-    // Creates the directory if needed. Fails if another training has it.
-    static Result<std::unique_ptr<DirectoryLock>> make(const std::filesystem::path& directory);
+    // Creates the directory if needed. Fails if another training has it. `succeeds`: rank 0 of an earlier generation of
+    // this step may still have it.
+    static Result<std::unique_ptr<DirectoryLock>> make(const std::filesystem::path& directory,
+                                                       bool succeeds = false);
     // Removes the claim, and a directory that it created if nothing was saved there.
     ~DirectoryLock();
     DirectoryLock(const DirectoryLock&) = delete;

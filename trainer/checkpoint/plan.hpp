@@ -20,6 +20,7 @@ struct CheckpointPlan {
     std::int64_t every = 0;           // optimizer steps from one to the next; 0: only at the end
     std::int64_t keep = 2;            // how many of the newest stay
     Resume resume = Resume::automatic;
+    bool succeeds = false;             // an earlier generation of the step may have the directory
     std::function<int()> stop_signal;  // the signal that asked this rank to stop; 0: none so far
 };
 

@@ -398,6 +398,8 @@ class Generations {
         };
         DP_TRY(agree_on(world_, "the data", load(), "give the same data on all nodes"));
         Settings& training = prepared_->options.training;
+        const dp_world* here = world_.facts();
+        training.checkpoints.succeeds = world_.can_restart() && here && here->generation > 0;
         first_size_ = world_.first_size();
         training.accumulate = DP_TRY(accumulate_in(world_.size(), first_size_, accumulate_));
         return {};

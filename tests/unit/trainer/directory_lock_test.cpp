@@ -83,6 +83,31 @@ TEST(DirectoryLock, ThatACrashLeftKeepsNobodyOut) {
     EXPECT_THAT(names_in(directory.path()), ElementsAre("step-000000069"));
 }
 
+// Its node stands still, and the step goes on without it.
+TEST(DirectoryLock, OfAnEarlierGenerationOfTheStepIsTakenOver) {
+    const Scratch directory;
+    const auto make = [&](const char* step, bool succeeds) {
+        setenv("SLURM_JOB_ID", "12", 1);
+        setenv("SLURM_STEP_ID", step, 1);
+        auto made = DirectoryLock::make(directory / "run", succeeds);
+        unsetenv("SLURM_JOB_ID");
+        unsetenv("SLURM_STEP_ID");
+        return made;
+    };
+    const auto first = make("0", false);
+    ASSERT_TRUE(first) << first.error().message;
+    EXPECT_FALSE(make("0", false)) << "of the same generation";
+    EXPECT_FALSE(make("1", true)) << "of another step";
+    EXPECT_FALSE(DirectoryLock::make(directory / "run", true)) << "of no step";
+    EXPECT_TRUE((*first)->check());
+    const auto next = make("0", true);
+    ASSERT_TRUE(next) << next.error().message;
+    EXPECT_TRUE((*next)->check());
+    const auto woken = (*first)->check();
+    ASSERT_FALSE(woken);
+    EXPECT_THAT(woken.error().message, HasSubstr("another training (job 12.0, process "));
+}
+
 // A full disk may have done that, or a person.
 TEST(DirectoryLock, IsNotLostWithTheDirectory) {
     const Scratch directory;
