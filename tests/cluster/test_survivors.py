@@ -19,6 +19,7 @@ SAVED = "/home/alice/saved"
 ENOUGH = "/home/alice/enough"  # ends the program
 FIRST_STEP = re.compile(r"slurm-dp: generation \d+ took its first step, (\d+), \d+\.\d\d s after the failure; (\d+) steps? repeated\n")
 MET = re.compile(r"generation (\d+): rank (\d+) of (\d+) met,(.*) replaced")
+ENDED = re.compile(r"rank \d+: step aborted: ")  # said by a rank that hears of the abort before it is killed
 
 
 def met(step, ranks=4):
@@ -26,6 +27,8 @@ def met(step, ranks=4):
     found = {}
     for _ in range(ranks):
         line = step.stdout.readline()
+        while ENDED.match(line):
+            line = step.stdout.readline()
         one = MET.match(line)
         assert one, line
         found[int(one[2])] = (int(one[1]), int(one[3]), one[4].split())
