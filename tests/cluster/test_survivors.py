@@ -51,20 +51,25 @@ def kill(*pids):
 @pytest.mark.essential
 @pytest.mark.parametrize("victims", [[3], [0], [1, 2]])
 def test_survivors_keep_their_processes_twice(cluster, victims):
+    """On a busy machine the second death of two may begin a generation of its own."""
     step = start(cluster)
-    for generation in (1, 2):
+    generation = 0
+    for _ in range(2):
         before = ranks_of(cluster)
         kill(*(before[victim] for victim in victims))
         seen = met(step)
         after = ranks_of(cluster)
         assert {rank for rank in after if after[rank] != before[rank]} == set(victims)
-        for rank, (number, size, replaced) in seen.items():
-            assert (number, size) == (generation, 4)
+        begun = {number for number, _, _ in seen.values()}
+        assert len(begun) == 1 and generation < min(begun) <= generation + len(victims), seen
+        generation = begun.pop()
+        for rank, (_, size, replaced) in seen.items():
+            assert size == 4
             assert replaced == (["none"] if rank in victims else [str(victim) for victim in victims])
     cluster.run(["touch", ENOUGH], check=True)
     _, err = step.communicate(timeout=20)
     assert step.returncode == 0, err
-    assert len([line for line in err.splitlines() if BEGAN.match(line)]) == 2, err
+    assert len([line for line in err.splitlines() if BEGAN.match(line)]) == generation, err
     cluster.assert_nothing_left(deadline=2)
     cluster.assert_idle(deadline=5)
 
