@@ -304,7 +304,7 @@ void Task::take_place(const NodePlan& plan) {
 TaskFacts task_facts(const State& s, uint32_t rank, uint32_t local_rank) {
     TaskFacts facts;
     facts.rank = rank;
-    facts.world_size = s.facts.world_size;
+    facts.world_size = facts.first_world_size = s.facts.world_size;
     facts.local_rank = local_rank;
     facts.local_world_size = static_cast<uint32_t>(s.facts.ranks.size());
     facts.node_rank = s.facts.node_rank;

@@ -125,7 +125,7 @@ void World::become_rank(uint32_t rank, NodePlan plan) {
 
     TaskFacts facts;
     facts.rank = rank;
-    facts.world_size = options_.ranks;
+    facts.world_size = facts.first_world_size = options_.ranks;
     facts.local_rank = rank;
     facts.local_world_size = options_.ranks;
     facts.nodes = 1;

@@ -194,6 +194,7 @@ void write_own(Writer& w, const TaskFacts& facts, const NodePlan& plan) {
     w.set("DP_MASTER_ADDR", plan.master_addr);
     w.set("DP_MASTER_PORT", text(plan.master_port));
     w.set("DP_WORLD_SIZE", text(facts.world_size));
+    w.set("DP_FIRST_WORLD_SIZE", text(facts.first_world_size));
     w.set("DP_RANK", text(facts.rank));
     w.set("DP_LOCAL_RANK", text(facts.local_rank));
     w.set("DP_LOCAL_WORLD_SIZE", text(facts.local_world_size));

@@ -17,6 +17,7 @@ namespace dp {
 struct TaskFacts {
     uint32_t rank = 0;
     uint32_t world_size = 0;
+    uint32_t first_world_size = 0;  // before nodes were lost
     uint32_t local_rank = 0;
     uint32_t local_world_size = 0;
     uint32_t node_rank = 0;

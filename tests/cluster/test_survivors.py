@@ -290,11 +290,12 @@ def test_fewer_ranks_with_more_micro_batches_each_end_with_the_same_bits(another
     assert end_["parameters_hash"] == undisturbed(*steps(1000, "--accumulate=3"))
 
 
-def test_where_nobody_survives_a_smaller_world_goes_on_from_the_checkpoint(another_cluster, undisturbed):
-    """The daemon on rank 0's node is killed, so all processes start anew: none of them knows how many ranks there were."""
+@pytest.mark.parametrize("saves", [True, False])
+def test_where_nobody_survives_a_smaller_world_trains_as_the_first_one_would(another_cluster, undisturbed, saves):
+    """The daemon on rank 0's node is killed, so all processes start anew, from the checkpoint or from the beginning."""
     site = another_cluster(nodes=3, **SITE)
     training = Training(site, ["srun", "-N3", "--ntasks-per-node=2", "--no-kill", "--dp-on-failure=restart", "--dp-min-nodes=2",
-                               *steps(1000, "--accumulate=2"), f"--checkpoint-dir={SAVED}", "--save-interval=20"])
+                               *steps(1000, "--accumulate=2"), *([f"--checkpoint-dir={SAVED}", "--save-interval=20"] if saves else [])])
     training.trains()
     kill(next(process["pid"] for process in site.processes(["node01"]) if process["command"].startswith("dp-rendezvousd")))
     out, err = training.step.communicate(timeout=200)

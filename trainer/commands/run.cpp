@@ -350,8 +350,7 @@ class Generations {
     std::optional<Prepared> prepared_;
     std::string contents_;  // of its data
     Run::First first_;
-    std::int64_t first_size_ = 0;  // of the world; 0: this process has seen none
-    std::int64_t accumulate_ = 0;  // in that
+    std::int64_t accumulate_ = 0;  // in a world of the first size
     std::unique_ptr<Communicator> communicator_;
     Survival survival_;  // destroyed before all that its state uses
 
@@ -360,24 +359,6 @@ class Generations {
         if (prepared_) prepared_->device().set_shared_memory({});
         survival_.keep(std::move(communicator_));
         communicator_.reset();
-    }
-
-    // Where no process is left that knows the world's first size, a checkpoint's global batch tells it.
-    void tell_first_size_of_checkpoint() {
-        const dp_world* here = world_.facts();
-        const CheckpointPlan& plan = prepared_->options.training.checkpoints;
-        if (!here || here->rank != 0 || here->generation == 0 || !world_.can_restart() ||
-            world_.told_first_size() || plan.directory.empty() || plan.resume == Resume::never)
-            return;
-        const std::int64_t of_a_rank = prepared_->options.training.batch * accumulate_;
-        for (const std::int64_t step : checkpoints_in(plan.directory)) {
-            const auto manifest = read_manifest(checkpoint_path(plan.directory, step));
-            if (!manifest) continue;  // damaged; an older one may be whole
-            const std::int64_t size = manifest->training.global_batch / of_a_rank;
-            if (manifest->training.global_batch % of_a_rank == 0 && size > world_.size())
-                world_.tell_first_size(size);
-            return;
-        }
     }
 
     // The data, once, because that takes time.
@@ -393,20 +374,17 @@ class Generations {
                     return compiled_.emplace(cache_directory(options.cache), std::move(request)).load();
                 }));
             accumulate_ = prepared_->options.training.accumulate;
-            tell_first_size_of_checkpoint();
             return contents_ = text_of(prepared_->data);
         };
         DP_TRY(agree_on(world_, "the data", load(), "give the same data on all nodes"));
         Settings& training = prepared_->options.training;
         const dp_world* here = world_.facts();
         training.checkpoints.succeeds = world_.can_restart() && here && here->generation > 0;
-        first_size_ = world_.first_size();
-        training.accumulate = DP_TRY(accumulate_in(world_.size(), first_size_, accumulate_));
+        training.accumulate = DP_TRY(accumulate_in(world_.size(), world_.first_size(), accumulate_));
         return {};
     }
 
     Result<void> generation() {
-        if (first_size_ > 0) world_.tell_first_size(first_size_);
         if (const dp_world* facts = world_.facts()) survival_.enter(facts->generation);
         DP_TRY(agree_on_options(world_, choice_, given_));
         const bool is_first = !prepared_;

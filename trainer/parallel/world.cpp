@@ -30,6 +30,7 @@ constexpr const char* kReporter = "trainer/reporter";
 
 // Set where ranks begin again.
 constexpr const char* kRestartsVariable = "TORCHELASTIC_MAX_RESTARTS";
+constexpr const char* kFirstSizeVariable = "DP_FIRST_WORLD_SIZE";
 
 // How long a failure of the communicator may be ahead of the news of a death: a node that is cut off counts as lost
 // after the site's dead-after, usually 30 s.
@@ -42,8 +43,6 @@ constexpr const char* kNeverSet = "trainer/never-set";
 
 // How long rank 0 waits for what a rank says before it asks in a way that tells who is missing.
 constexpr std::chrono::seconds kCollects{1};
-
-constexpr const char* kFirstSize = "trainer/first-size";
 
 // libdp's errors name the missing ranks and their hosts, so they are passed on unchanged.
 Error world_error(const dp::Error& error) {
@@ -140,14 +139,9 @@ bool World::rejoin() {
     return context_->rejoin(kDeathIsKnown).has_value();
 }
 
-void World::tell_first_size(std::int64_t size) {
-    if (context_) (void)context_->set(kFirstSize, std::to_string(size));
-}
-
-std::optional<std::int64_t> World::told_first_size() {
-    if (!context_) return std::nullopt;
-    const auto told = context_->get(kFirstSize, std::chrono::milliseconds(0));
-    return told ? parse_number<std::int64_t>({told->data(), told->size()}) : std::nullopt;
+std::int64_t World::first_size() const {
+    const char* first = can_restart() ? std::getenv(kFirstSizeVariable) : nullptr;
+    return first ? parse_number<std::int64_t>(first).value_or(size()) : size();
 }
 
 // The store belongs to the step and so to the next trainer in it: the election is cleared after all have seen

@@ -54,12 +54,8 @@ class World {
     // After a failure: waits until a peer's death is known, then for the next generation, in which this process may have
     // another rank. False: no rank died, the step is ending, or ranks do not begin again.
     bool rejoin();
-    // How many ranks the world had when its first process began; the same on all after a barrier. Of a world that has
-    // lost nodes this is more than size().
-    void tell_first_size(std::int64_t size);
-    // nullopt: nobody has told.
-    std::optional<std::int64_t> told_first_size();
-    std::int64_t first_size() { return told_first_size().value_or(size()); }
+    // How many ranks there were before nodes were lost.
+    std::int64_t first_size() const;
 
     // Clears the election. Every rank calls, and none continues before all have called.
     void leave_together();
