@@ -11,6 +11,7 @@ void keep_help_lines(Formatter& formatter) {
     if constexpr (requires { formatter.enable_footer_formatting(false); }) {
         formatter.enable_description_formatting(false);
         formatter.enable_footer_formatting(false);
+        formatter.right_column_width(1000);
         formatter.long_option_alignment_ratio(2.5F / static_cast<float>(formatter.get_column_width()));
     }
 }

@@ -122,9 +122,9 @@ TEST(Election, GivesUpAfterAWhile) {
     note(election, roll_of("0-5", {2}));
     election.begin({}, kStart);
     Time now = kStart;
-    Election::Actions step;
-    for (; !step.over && now < kStart + Time(60000); now = std::max(now + Time(1), *election.next_deadline()))
-        step = election.tick(now);
+    auto step = election.tick(now);
+    for (; !step.over && now < kStart + Time(60000); step = election.tick(now))
+        now = std::max(now + Time(1), election.next_deadline().value());
     EXPECT_EQ(step.over, "no other broker could be elected within 30 s");
     EXPECT_GE(now, kStart + kElectionTimeout);
     Election nobody(5);

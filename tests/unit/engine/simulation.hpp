@@ -89,8 +89,10 @@ class Simulation {
     }
     // With the closing of its connection, where it still has one.
     void exit(uint32_t rank, int status) {
+        const Home home =
+            homes_[rank];  // the exit may begin a generation in which it has another one, or none
         exit_first(rank, status);
-        vanish(rank);
+        vanish(home);
     }
     // The launcher's task itself, which with --dp-on-failure=restart is the keeper.
     void end_keeper(uint32_t rank, int status) { end_task(node_of(rank), homes_[rank].task, status); }
@@ -113,7 +115,7 @@ class Simulation {
     // The same of a task whose rank may have another home by now.
     void exit_of_task(uint32_t node, uint32_t task, int status) {
         perform(node, nodes[node]->on_keeper({ControlEvent::Kind::exit, task, status}, clock(node)));
-        perform(node, nodes[node]->on_rank_closed(connection_of(node, task), clock(node)));
+        vanish(Home{node, task});
     }
     // What /proc says of the rank.
     void look(uint32_t rank, bool stopped) {
@@ -183,10 +185,7 @@ class Simulation {
         r.mutable_arrive()->set_value(value);
         request(rank, id, std::move(r), timeout);
     }
-    void vanish(uint32_t rank) {
-        perform(node_of(rank),
-                nodes[node_of(rank)]->on_rank_closed(connection_of(rank), clock(node_of(rank))));
-    }
+    void vanish(uint32_t rank) { vanish(homes_[rank]); }
     void from_rank(uint32_t rank, const wire::FromRank& message) {
         const uint32_t node = node_of(rank);
         if (is_query(message))
@@ -351,6 +350,10 @@ class Simulation {
         return out;
     }
 
+    void vanish(const Home& home) {
+        perform(home.node,
+                nodes[home.node]->on_rank_closed(connection_of(home.node, home.task), clock(home.node)));
+    }
     void control(uint32_t rank, const ControlEvent& event) {
         Node& node = *nodes[node_of(rank)];
         const Time at = clock(node_of(rank));
