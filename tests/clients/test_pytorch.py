@@ -54,10 +54,10 @@ def test_ddp_training_while_four_other_steps_start(cluster, programs, store):
 def test_torchrun_as_the_launcher_of_a_node(cluster, programs, store):
     """It takes node rank, rendezvous endpoint and number of nodes from PET_* variables; its children train. (Debian 12's, of PyTorch 1.13 on
     Python 3.11, fails unless it redirects their output.)"""
+    torchrun, script = "torchrun --nproc_per_node=2 --redirects=1 --tee=1 --log_dir=/tmp", f"{programs}/train_ddp.py"
     if "USE_LIBUV" in cluster.environment:
-        pytest.skip("this PyTorch was built without libuv, which its torchrun and children ask for; test_consumers.py has its agents meet")
-    torchrun = "torchrun --nproc_per_node=2 --redirects=1 --tee=1 --log_dir=/tmp"
-    done = cluster.run(f"srun -N2 --ntasks-per-node=1 --dp-store={store} {torchrun} {programs}/train_ddp.py", timeout=180,
+        torchrun, script = f"{PYTHON} {programs}/without_libuv.py {torchrun}", f"{programs}/without_libuv.py {script}"
+    done = cluster.run(f"srun -N2 --ntasks-per-node=1 --dp-store={store} {torchrun} {script}", timeout=180,
                        env={"OMP_NUM_THREADS": "1"}, check=True)
     assert_trained(re.sub(r"(?m)^\[default\d\]:", "", done.stdout))
     assert "slurm-dp" not in done.stderr, done.stderr
