@@ -10,6 +10,7 @@ from ._calls import Calls, closed
 from ._library import Error
 
 _of_thread = threading.local()  # room: for the longest value, because making one costs more than a call; in_callback
+_PAST_64_BITS = 1 << 64
 
 
 def _room():
@@ -25,6 +26,7 @@ class StepWorld(World):
 
     def __init__(self, library):
         self._library = library
+        self._at_step = library.dp_at_step
         self._context = ctypes.c_void_p()
         self._owner = os.getpid()
         self._calls = Calls()
@@ -192,7 +194,9 @@ class StepWorld(World):
 
     def step(self, number):
         if self._is_open:
-            self._library.dp_at_step(self._context, _checks.number(number, 64, "a step", signed=False))
+            if type(number) is not int or not 0 <= number < _PAST_64_BITS:  # pylint: disable=unidiomatic-typecheck  # cheaper than the check
+                number = _checks.number(number, 64, "a step", signed=False)
+            self._at_step(self._context, number)
 
     def enter_phase(self, phase):
         number = _checks.phase(phase)
