@@ -327,3 +327,9 @@ int dp_nccl_release(ncclComm_t comm) {
     }
     return watched->release() ? 1 : 0;
 }
+
+int dp_nccl_intact(ncclComm_t comm) {
+    std::lock_guard lock(standing_mutex);
+    const auto found = standing().find(comm);
+    return found != standing().end() && found->second->ended().empty() ? 1 : 0;
+}

@@ -69,6 +69,13 @@ class Communicator {
     // Where the sum, or what was broadcast, then is: there, or in a tensor that the node's ranks share, with the original undefined.
     virtual Tensor result_of(const Tensor& tensor) { return tensor; }
 
+    // Whether the state of a training can be kept when a rank dies (training/survival.hpp): a step's sums, after
+    // wait_all_reduces(), are right on this rank, or that fails.
+    virtual bool survives_deaths() const { return true; }
+    // Succeeds only if all earlier calls gave the right numbers. Where they fail when a rank dies, that is so anyway; NCCL may
+    // give others garbage before they hear of the death. Every rank calls, before it trusts what must be right.
+    virtual Result<void> confirm() { return {}; }
+
     // The rank whose part of a sharded optimizer this one may keep a copy of; each rank has a different one. It is on another
     // node where the ranks of a node share memory and all nodes have as many ranks, in one order; or where each has one.
     virtual std::int64_t peer() const { return (rank() + size() - 1) % size(); }

@@ -401,8 +401,7 @@ class Generations {
         watching_.on_phase(Phase::communication);
         communicator_ = DP_TRY(world_.connect(prepared_->device(), here_.gpu.is_part()));
         if (world_.note()) report_.line(*world_.note());
-        // Over NCCL nothing is kept (train()), so all may as well start anew.
-        const bool survives = communicator_->name() != "nccl";
+        const bool survives = communicator_->survives_deaths();
         if (survives) world_.enable_rejoin();
         Settings& training = prepared_->options.training;
         if (!survives || !world_.can_restart() || given_.command == Command::measure)

@@ -54,9 +54,9 @@ Result<std::unique_ptr<Device>> open_cuda(const GpuShare& gpu) {
     return (*module())->open(gpu);
 }
 
-Result<std::unique_ptr<Communicator>> open_nccl(Context& context, Device& device) {
+Result<std::unique_ptr<Communicator>> open_nccl(Context& context, Device& device, bool survives) {
     if (!module()) return tl::unexpected(module().error());
-    return (*module())->open_nccl(context.get(), device);
+    return (*module())->open_nccl(context.get(), device, survives);
 }
 
 Result<OpenedDevice> open_device(DeviceChoice choice, const GpuShare& gpu, int threads) {

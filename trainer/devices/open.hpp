@@ -28,7 +28,8 @@ Result<OpenedDevice> open_device(DeviceChoice choice, const GpuShare& gpu, int t
 // The CUDA device alone, or why there is none.
 Result<std::unique_ptr<Device>> open_cuda(const GpuShare& gpu);
 
-// NCCL between all ranks of the world, for a device that open_cuda made. Both must outlive it.
-Result<std::unique_ptr<Communicator>> open_nccl(Context& context, Device& device);
+// NCCL between all ranks of the world, for a device that open_cuda made. Both must outlive it. `survives`: as
+// Communicator::survives_deaths(), if this NCCL can do that.
+Result<std::unique_ptr<Communicator>> open_nccl(Context& context, Device& device, bool survives);
 
 }  // namespace dp::trainer

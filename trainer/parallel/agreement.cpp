@@ -16,6 +16,7 @@ Result<std::vector<std::int64_t>> gather_of_all_ranks(std::span<const std::int64
     const auto count = static_cast<std::int64_t>(all.size());
     const Tensor tensor = device.copy_of<std::int64_t>(Type::i64, {count}, all);
     DP_TRY(communicator.all_reduce(tensor, Reduction::sum));
+    DP_TRY(communicator.confirm());
     all = device.values_of<std::int64_t>(tensor);
     DP_TRY(device.status());
     return all;
@@ -33,6 +34,7 @@ Result<void> all_or_none(const Result<void>& mine, Device& device, Communicator&
 Result<double> largest_of_all_ranks(double number, Device& device, Communicator& communicator) {
     const Tensor tensor = device.copy_of<double>(Type::f64, {1}, std::array{number});
     DP_TRY(communicator.all_reduce(tensor, Reduction::max));
+    DP_TRY(communicator.confirm());
     const double largest = device.values_of<double>(tensor)[0];
     DP_TRY(device.status());
     return largest;

@@ -159,7 +159,7 @@ Result<std::unique_ptr<Communicator>> World::connect(Device& device, bool shares
     // Ranks with Gloo and ranks with NCCL would wait for each other for ever.
     DP_TRY(agree("the device that the ranks train on", kind,
                  "give --device=cpu, or --device=cuda to learn why some ranks have no GPU", Fault::device));
-    if (cuda && !shares_gpu) return open_nccl(*context_, device);
+    if (cuda && !shares_gpu) return open_nccl(*context_, device, can_restart());
     auto gloo = std::make_unique<ConnectedLater>(
         "gloo", context_->world().rank, size(), [this]() -> Result<std::unique_ptr<Communicator>> {
             return make_gloo(DP_TRY(mesh_of(*context_, {"trainer", {}})));

@@ -42,6 +42,7 @@ class GlobalMetrics {
         set_metrics(run_.device, here, sums_);
         run_.observer.on_phase(Phase::communication);
         DP_TRY(run_.communicator.all_reduce(sums_, Reduction::sum));
+        DP_TRY(run_.communicator.confirm());
         const Metrics all = get_metrics(run_.device, sums_);
         DP_TRY(run_.device.status());
         const auto targets = static_cast<double>(run_.model.targets_per_sample());

@@ -162,7 +162,7 @@ Result<void> Survival::send(const Shard& piece, std::int64_t rank, const std::ve
         }
         DP_TRY(communicator.node_barrier());  // all have read it
     }
-    return {};
+    return communicator.confirm();
 }
 
 // Every rank calls; those that follow take the leader's step.

@@ -338,9 +338,8 @@ Result<Outcome> train(const ModelInfo& info, Model& model, const Dataset& data, 
         source = DP_TRY(survival->ask(model.parameters().padded_count(), device, communicator));
     // What another rank gives needs no beginning.
     place_model(model, settings, source ? std::nullopt : std::optional(settings.seed), device);
-    // NCCL may report a death only after steps that used corrupt gradients; without copies the parts of a sharded
-    // optimizer die with their ranks.
-    const bool keeps = survival != nullptr && communicator.size() > 1 && communicator.name() != "nccl" &&
+    // Without copies the parts of a sharded optimizer die with their ranks.
+    const bool keeps = survival != nullptr && communicator.size() > 1 && communicator.survives_deaths() &&
                        (!settings.shard_optimizer || settings.peer_copy > 0);
     auto live = std::make_unique<LiveRun>(
         TrainingContext{info, model, data, settings, schedule, device, communicator, observer, keeps});

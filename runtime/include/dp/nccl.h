@@ -40,6 +40,11 @@ dp_status dp_nccl_communicator(dp_context* context, const dp_group* group, ncclC
  * ncclCommAbort may follow, and the buffers of its last collectives hold garbage; do not save them. */
 int dp_nccl_release(ncclComm_t comm);
 
+/* Returns 1 until libdp begins to abort what runs on the communicator, then 0. Thread-safe. A program that keeps its state
+ * across a death (dp_rejoin) asks after a collective has ended on the device: with 1 its result is whole; with 0 the abort
+ * may have ended it, and its buffers may hold garbage. Also 0 once the communicator has been released. Since 0.1. */
+int dp_nccl_intact(ncclComm_t comm);
+
 #ifdef __cplusplus
 }
 #endif

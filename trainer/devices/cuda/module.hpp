@@ -16,11 +16,11 @@ namespace dp::trainer {
 struct CudaModule {
     int version;
     Result<std::unique_ptr<Device>> (*open)(const GpuShare& gpu);
-    Result<std::unique_ptr<Communicator>> (*open_nccl)(dp_context* context, Device& device);
+    Result<std::unique_ptr<Communicator>> (*open_nccl)(dp_context* context, Device& device, bool survives);
 };
 
 // Increase it with every change of CudaModule, Device, Communicator, Tensor or Error.
-inline constexpr int kCudaModuleVersion = 13;
+inline constexpr int kCudaModuleVersion = 14;
 inline constexpr const char* kCudaModuleFile = "libdp-trainer-cuda.so";
 inline constexpr const char* kCudaModuleSymbol = "dp_trainer_cuda_module";
 

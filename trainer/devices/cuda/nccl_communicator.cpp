@@ -2,6 +2,12 @@
 //
 // NCCL's all-reduce and all-gather on the device's stream, over libdp-nccl's communicator, which does not
 // block: a call may answer "in progress", and then its state is polled until it is done.
+//
+// When a rank dies, the others' kernels are aborted (dp/nccl.h). Such a kernel ends as any other does, leaves garbage, and
+// passes it on to ranks that have not heard of the death yet, which take it for a result. So a rank confirms: once its own
+// kernels have ended and nothing was aborted on it, it takes part in one more sum, of a number that is new each time. Only
+// if all ranks have come there is that sum what it should be. Where ranks survive others, each step's sums are confirmed
+// before the optimizer sees them. They still travel while the backward pass computes.
 #include <chrono>
 #include <memory>
 #include <string>
@@ -19,7 +25,8 @@ constexpr auto kQueueTimeout = std::chrono::minutes(2);
 
 class NcclCommunicator final : public Communicator {
  public:
-    explicit NcclCommunicator(CudaDevice& device) : device_(device) {}
+    NcclCommunicator(CudaDevice& device, bool survives)
+        : device_(device), survives_(survives && can_abort()) {}
 
     Result<void> join(dp_context* context) {
         constexpr const char* kWhat = "creating a stream for the all-reduce";
@@ -30,12 +37,14 @@ class NcclCommunicator final : public Communicator {
         const dp_world* world = dp_get_world(context);
         rank_ = world->rank;
         size_ = world->size;
-        return {};
+        ticket_ = device_.make(Type::i64, {1});
+        return device_.status();
     }
 
-    // Ignores results: the process is about to end.
+    // Ignores results: the process, or its generation, is about to end.
     ~NcclCommunicator() override {
         if (comm_ != nullptr) end_communicator();
+        ticket_ = {};
         if (event_ != nullptr) cudaEventDestroy(event_);
         if (aside_ != nullptr) cudaStreamDestroy(aside_);
     }
@@ -59,6 +68,7 @@ class NcclCommunicator final : public Communicator {
     std::string_view name() const override { return "nccl"; }
     std::int64_t rank() const override { return rank_; }
     std::int64_t size() const override { return size_; }
+    bool survives_deaths() const override { return survives_; }
 
     Result<void> all_reduce(const Tensor& tensor, Reduction reduction) override {
         return queue(tensor, reduction, device_.stream());
@@ -101,15 +111,63 @@ class NcclCommunicator final : public Communicator {
         DP_TRY(wait(device_.stream(), aside_));
         return queue(tensor, Reduction::sum, aside_);
     }
-    Result<void> wait_all_reduces() override { return wait(aside_, device_.stream()); }
+    Result<void> wait_all_reduces() override {
+        DP_TRY(wait(aside_, device_.stream()));
+        return survives_ ? confirm() : Result<void>();
+    }
+
+    Result<void> confirm() override {
+        DP_TRY(ended());
+        // An odd multiplier: no two of them are the same.
+        const std::uint64_t number = ++confirmed_ * 0x9E3779B97F4A7C15u;
+        device_.upload(&number, ticket_);
+        DP_TRY(queue(ticket_, Reduction::sum, device_.stream()));
+        DP_TRY(ended());
+        const auto sum = static_cast<std::uint64_t>(device_.values_of<std::int64_t>(ticket_)[0]);
+        DP_TRY(device_.status());
+        return sum == number * static_cast<std::uint64_t>(size_) ? Result<void>() : died();
+    }
 
  private:
     CudaDevice& device_;
+    const bool survives_;
     ncclComm_t comm_ = nullptr;
     std::int64_t rank_ = 0, size_ = 1;
     cudaStream_t aside_ = nullptr;
     cudaEvent_t event_ = nullptr;
+    Tensor ticket_;  // of confirm(): i64 [1]
+    std::uint64_t confirmed_ = 0;
     bool failed_ = false;
+
+    // Without that, a kernel that waits for a dead rank holds the process up until it is killed (dp/nccl.h).
+    static bool can_abort() {
+        constexpr int kHasRevoke = NCCL_VERSION(2, 28, 7);
+        int version = 0;
+        return NCCL_VERSION_CODE >= kHasRevoke && ncclGetVersion(&version) == ncclSuccess &&
+               version >= kHasRevoke;
+    }
+
+    // Waits until all that is queued on the device's stream has ended, by itself.
+    Result<void> ended() {
+        constexpr const char* kWhat = "waiting for NCCL";
+        DP_TRY(device_.status());
+        DP_TRY(done(cudaEventRecord(event_, device_.stream()), kWhat));
+        for (;;) {
+            // In this order: the abort that ends a kernel begins before it ends.
+            const cudaError_t state = cudaEventQuery(event_);
+            if (dp_nccl_intact(comm_) == 0) return died();
+            if (state != cudaErrorNotReady) return done(state, kWhat);
+            ncclResult_t error = ncclSuccess;
+            const ncclResult_t asked = ncclCommGetAsyncError(comm_, &error);
+            DP_TRY(settled("a collective", asked == ncclSuccess ? error : asked));
+            std::this_thread::yield();
+        }
+    }
+
+    Result<void> died() {
+        failed_ = true;
+        return fail(Fault::world, "a rank has died while NCCL was at work");
+    }
 
     Result<void> done(cudaError_t result, const char* what) {
         if (result == cudaSuccess) return {};
@@ -163,8 +221,8 @@ class NcclCommunicator final : public Communicator {
 
 }  // namespace
 
-Result<std::unique_ptr<Communicator>> CudaDevice::open_nccl(dp_context* context) {
-    auto made = std::make_unique<NcclCommunicator>(*this);
+Result<std::unique_ptr<Communicator>> CudaDevice::open_nccl(dp_context* context, bool survives) {
+    auto made = std::make_unique<NcclCommunicator>(*this, survives);
     DP_TRY(made->join(context));
     return made;
 }

@@ -14,6 +14,8 @@
 #include <initializer_list>
 #include <vector>
 
+#include "streams.hpp"
+
 namespace {
 
 void require(bool holds, const char* what) {
@@ -244,7 +246,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation_h
                               cublasLtMatrixLayout_t b_handle, const void* beta, const void* c,
                               cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t d_handle,
                               const cublasLtMatmulAlgo_t* algorithm, void* workspace,
-                              std::size_t workspace_bytes, cudaStream_t) {
+                              std::size_t workspace_bytes, cudaStream_t stream) {
+    dp::cuda_emulator::wait_for(stream);
     const auto& operation = at<Operation>(operation_handle);
     const auto& layout = at<Layout>(d_handle);
     Chosen chosen;

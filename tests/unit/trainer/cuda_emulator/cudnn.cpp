@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "streams.hpp"
+
 namespace {
 
 constexpr std::size_t kWorkspace = 100;
@@ -125,12 +127,13 @@ cudnnStatus_t use(void* workspace, std::size_t bytes, const void* alpha, const v
 extern "C" {
 
 cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
-    return make<int>(handle);
+    return make<cudaStream_t>(handle);
 }
 cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
-    return end<int>(handle);
+    return end<cudaStream_t>(handle);
 }
-cudnnStatus_t cudnnSetStream(cudnnHandle_t, cudaStream_t) {
+cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
+    at<cudaStream_t>(handle) = stream;
     return CUDNN_STATUS_SUCCESS;
 }
 const char* cudnnGetErrorString(cudnnStatus_t) {
@@ -207,12 +210,13 @@ cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(cudnnHandle_t, const
     return algorithms(at<Tensor>(x), count, found);
 }
 
-cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t, const void* alpha,
+cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void* alpha,
                                       const cudnnTensorDescriptor_t x_handle, const void* x,
                                       const cudnnFilterDescriptor_t w_handle, const void* w,
                                       const cudnnConvolutionDescriptor_t convolution,
                                       cudnnConvolutionFwdAlgo_t, void* workspace, std::size_t bytes,
                                       const void* beta, const cudnnTensorDescriptor_t y_handle, void* y) {
+    dp::cuda_emulator::wait_for(at<cudaStream_t>(handle));
     const auto &x_shape = at<Tensor>(x_handle), &w_shape = at<Tensor>(w_handle),
                &y_shape = at<Tensor>(y_handle);
     const auto in = numbers(x, x_shape), weights = numbers(w, w_shape);
@@ -222,13 +226,14 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t, const void* alpha,
     store(sums, y_shape, y);
     return use(workspace, bytes, alpha, beta);
 }
-cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t, const void* alpha,
+cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void* alpha,
                                            const cudnnFilterDescriptor_t w_handle, const void* w,
                                            const cudnnTensorDescriptor_t y_handle, const void* dy,
                                            const cudnnConvolutionDescriptor_t convolution,
                                            cudnnConvolutionBwdDataAlgo_t, void* workspace, std::size_t bytes,
                                            const void* beta, const cudnnTensorDescriptor_t x_handle,
                                            void* dx) {
+    dp::cuda_emulator::wait_for(at<cudaStream_t>(handle));
     const auto &x_shape = at<Tensor>(x_handle), &w_shape = at<Tensor>(w_handle),
                &y_shape = at<Tensor>(y_handle);
     const auto slopes = numbers(dy, y_shape), weights = numbers(w, w_shape);
@@ -238,13 +243,14 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t, const void* alpha,
     store(sums, x_shape, dx);
     return use(workspace, bytes, alpha, beta);
 }
-cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t, const void* alpha,
+cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void* alpha,
                                              const cudnnTensorDescriptor_t x_handle, const void* x,
                                              const cudnnTensorDescriptor_t y_handle, const void* dy,
                                              const cudnnConvolutionDescriptor_t convolution,
                                              cudnnConvolutionBwdFilterAlgo_t, void* workspace,
                                              std::size_t bytes, const void* beta,
                                              const cudnnFilterDescriptor_t w_handle, void* dw) {
+    dp::cuda_emulator::wait_for(at<cudaStream_t>(handle));
     const auto &x_shape = at<Tensor>(x_handle), &w_shape = at<Tensor>(w_handle),
                &y_shape = at<Tensor>(y_handle);
     const auto in = numbers(x, x_shape), slopes = numbers(dy, y_shape);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The CUDA runtime of the emulated GPU: what the trainer calls of it. What is queued on a stream has run when
-// the call returns. Device memory ends where a page ends that nobody may touch, and holds NaNs until it is
+// The CUDA runtime of the emulated GPU: what the trainer calls of it, but for streams and events (streams.cpp). Device memory ends where a page ends that nobody may touch, and holds NaNs until it is
 // written: a kernel that reads or writes beyond it ends the program, and one that reads what was never
 // written computes nonsense.
 #include <cuda_runtime.h>
@@ -9,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -18,6 +16,7 @@
 #include <string>
 
 #include "blocks.hpp"
+#include "streams.hpp"
 
 namespace dp::cuda_emulator {
 namespace {
@@ -107,11 +106,14 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
     return cudaSuccess;
 }
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream) {
+    wait_for(stream);
     std::memcpy(to, from, bytes);
     return cudaSuccess;
 }
-cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t) {
+cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
+    wait_for(stream);
     std::memset(to, value, bytes);
     return cudaSuccess;
 }
@@ -144,48 +146,6 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** function, unsig
                                              cudaDriverEntryPointQueryResult* result) {
     *function = nullptr;
     if (result != nullptr) *result = cudaDriverEntryPointSymbolNotFound;
-    return cudaSuccess;
-}
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-    *stream = reinterpret_cast<cudaStream_t>(std::malloc(1));
-    return cudaSuccess;
-}
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-    std::free(stream);
-    return cudaSuccess;
-}
-cudaError_t cudaStreamSynchronize(cudaStream_t) {
-    return cudaSuccess;
-}
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
-    return cudaSuccess;
-}
-
-// An event holds when it was recorded.
-cudaError_t cudaEventCreate(cudaEvent_t* event) {
-    *event = reinterpret_cast<cudaEvent_t>(new std::chrono::steady_clock::time_point);
-    return cudaSuccess;
-}
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-    return cudaEventCreate(event);
-}
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-    delete reinterpret_cast<std::chrono::steady_clock::time_point*>(event);
-    return cudaSuccess;
-}
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
-    *reinterpret_cast<std::chrono::steady_clock::time_point*>(event) = std::chrono::steady_clock::now();
-    return cudaSuccess;
-}
-cudaError_t cudaEventSynchronize(cudaEvent_t) {
-    return cudaSuccess;
-}
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
-    const auto at = [](cudaEvent_t event) {
-        return *reinterpret_cast<std::chrono::steady_clock::time_point*>(event);
-    };
-    *milliseconds = std::chrono::duration<float, std::milli>(at(end) - at(begin)).count();
     return cudaSuccess;
 }
 

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Streams and events: see streams.hpp.
+#include "streams.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+
+namespace dp::cuda_emulator {
+namespace {
+
+struct Stream {
+    std::uint64_t begun = 0, ended = 0;
+    After after;  // of other streams
+};
+
+// An event holds when it was recorded, and what it waits for.
+struct Event {
+    std::chrono::steady_clock::time_point at;
+    After works;
+};
+
+std::mutex mutex;
+std::condition_variable changed;
+// Never freed: a work may end after the static objects.
+std::map<cudaStream_t, Stream>& streams() {
+    static auto* all = new std::map<cudaStream_t, Stream>;
+    return *all;
+}
+
+bool have_ended(const After& works) {
+    return std::ranges::all_of(works,
+                               [](const Works& some) { return streams()[some.stream].ended >= some.count; });
+}
+
+After queued_on(cudaStream_t stream) {
+    Stream& here = streams()[stream];
+    std::erase_if(here.after, [](const Works& some) { return have_ended({some}); });
+    After works = here.after;
+    works.push_back({stream, here.begun});
+    return works;
+}
+
+Event& event_of(cudaEvent_t handle) {
+    return *reinterpret_cast<Event*>(handle);
+}
+
+}  // namespace
+
+After begin_work(cudaStream_t stream) {
+    const std::lock_guard lock(mutex);
+    After works = queued_on(stream);
+    ++streams()[stream].begun;
+    return works;
+}
+
+void end_work(cudaStream_t stream) {
+    const std::lock_guard lock(mutex);
+    ++streams()[stream].ended;
+    changed.notify_all();
+}
+
+void wait_for(const After& works) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return have_ended(works); });
+}
+
+void wait_for(cudaStream_t stream) {
+    std::unique_lock lock(mutex);
+    const After works = queued_on(stream);
+    changed.wait(lock, [&] { return have_ended(works); });
+}
+
+}  // namespace dp::cuda_emulator
+
+using namespace dp::cuda_emulator;
+
+extern "C" {
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+    *stream = reinterpret_cast<cudaStream_t>(new char);
+    return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    wait_for(stream);
+    const std::lock_guard lock(mutex);
+    streams().erase(stream);
+    delete reinterpret_cast<char*>(stream);
+    return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    wait_for(stream);
+    return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+    const std::lock_guard lock(mutex);
+    for (const Works& works : event_of(event).works)
+        if (works.stream != stream) streams()[stream].after.push_back(works);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+    *event = reinterpret_cast<cudaEvent_t>(new Event);
+    return cudaSuccess;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+    return cudaEventCreate(event);
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    delete &event_of(event);
+    return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    const std::lock_guard lock(mutex);
+    event_of(event) = {std::chrono::steady_clock::now(), queued_on(stream)};
+    return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+    const std::lock_guard lock(mutex);
+    return have_ended(event_of(event).works) ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    wait_for(event_of(event).works);
+    return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+    *milliseconds = std::chrono::duration<float, std::milli>(event_of(end).at - event_of(begin).at).count();
+    return cudaSuccess;
+}
+}
