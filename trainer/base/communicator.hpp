@@ -77,13 +77,17 @@ class Communicator {
     virtual Result<void> confirm() { return {}; }
 
     // The rank whose part of a sharded optimizer this one may keep a copy of; each rank has a different one. It is on another
-    // node where the ranks of a node share memory and all nodes have as many ranks, in one order; or where each has one.
-    virtual std::int64_t peer() const { return (rank() + size() - 1) % size(); }
+    // node where that was set (NodePlace::peer_before()).
+    std::int64_t peer() const { return peer_.value_or((rank() + size() - 1) % size()); }
+    void set_peer(std::optional<std::int64_t> rank) { peer_ = rank; }
 
     // If the ranks of a node keep one copy of sums and of Device::make_of_node(). Set on all ranks or none.
     virtual std::optional<NodeShare> node_share() const { return std::nullopt; }
     // A barrier of the node's ranks: afterwards all of them see what they wrote there. Every rank calls.
     virtual Result<void> node_barrier() { return {}; }
+
+ private:
+    std::optional<std::int64_t> peer_;
 };
 
 class SingleCommunicator final : public Communicator {

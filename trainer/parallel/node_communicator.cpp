@@ -109,7 +109,6 @@ class NodeCommunicator final : public Communicator {
         return part ? Tensor(memory_->of_first(*part), Type::f32, tensor.shape()) : tensor;
     }
 
-    std::int64_t peer() const override { return place_.peer_before(rank()).value_or(Communicator::peer()); }
     std::optional<NodeShare> node_share() const override {
         return NodeShare{place_.local_rank, static_cast<std::int64_t>(memory_->ranks()), place_.fewest};
     }
@@ -312,6 +311,8 @@ Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, Device& dev
         std::getline(words >> std::ws, problems.emplace_back());
     }
     const NodePlace place = place_among(nodes, world->rank());
+    const auto peer = place.peer_before(world->rank());
+    world->set_peer(peer);
     if (!place.is_any_shared) return SharedNodes{std::move(world), ""};
     std::vector<SocketName> names;
     for (const std::uint32_t rank : place.local_ranks) names.push_back(names_of_all[rank]);
@@ -330,6 +331,7 @@ Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, Device& dev
 
     auto made = std::make_unique<NodeCommunicator>(std::move(world), std::move(nodes), place, setting,
                                                    *memory, std::move(*sockets));
+    made->set_peer(peer);
     DP_TRY(made->start(setting));
     device.set_shared_memory(
         {[memory = *memory](std::size_t bytes) { return memory->allocate(bytes); },

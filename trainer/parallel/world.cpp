@@ -10,6 +10,7 @@
 
 #include "base/text.hpp"
 #include "dp/gloo.hpp"
+#include "trainer/base/node_place.hpp"
 #include "trainer/devices/open.hpp"
 #include "trainer/parallel/connected_later.hpp"
 #include "trainer/parallel/gloo.hpp"
@@ -159,13 +160,25 @@ Result<std::unique_ptr<Communicator>> World::connect(Device& device, bool shares
     // Ranks with Gloo and ranks with NCCL would wait for each other for ever.
     DP_TRY(agree("the device that the ranks train on", kind,
                  "give --device=cpu, or --device=cuda to learn why some ranks have no GPU", Fault::device));
-    if (cuda && !shares_gpu) return open_nccl(*context_, device, can_restart());
+    if (cuda && !shares_gpu) return know_nodes(DP_TRY(open_nccl(*context_, device, can_restart())));
     auto gloo = std::make_unique<ConnectedLater>(
         "gloo", context_->world().rank, size(), [this]() -> Result<std::unique_ptr<Communicator>> {
             return make_gloo(DP_TRY(mesh_of(*context_, {"trainer", {}})));
         });
-    if (cuda) return std::make_unique<HostStaged>(std::move(gloo), device);
+    if (cuda) return know_nodes(std::make_unique<HostStaged>(std::move(gloo), device));
     return share_memory(std::move(gloo), device);
+}
+
+// Copies for ranks of other nodes, where ranks survive others.
+Result<std::unique_ptr<Communicator>> World::know_nodes(std::unique_ptr<Communicator> communicator) {
+    if (!can_restart()) return communicator;
+    const dp_world& here = context_->world();
+    std::vector<std::int64_t> nodes;
+    const std::string place = DP_TRY(unused_place(*context_));
+    for (const std::string& node : DP_TRY(gather(*context_, place, std::to_string(here.node_rank))))
+        nodes.push_back(parse_number<std::int64_t>(node).value_or(0));
+    communicator->set_peer(place_among(nodes, here.rank).peer_before(here.rank));
+    return communicator;
 }
 
 // If a node has several ranks, they all-reduce in shared memory.
