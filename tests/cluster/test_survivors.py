@@ -277,17 +277,21 @@ def test_a_training_goes_on_with_a_spare_and_then_with_fewer_ranks(another_clust
     assert end_["parameters_hash"] == undisturbed(*program)
 
 
-def test_fewer_ranks_with_more_micro_batches_each_end_with_the_same_bits(another_cluster, undisturbed):
-    """12 micro-batches in a step, of three ranks, of two, and of the four of the undisturbed run."""
+@pytest.mark.parametrize("lost", ["node01", "node02"])
+def test_fewer_ranks_with_more_micro_batches_each_end_with_the_same_bits(another_cluster, undisturbed, lost):
+    """12 micro-batches in a step, of three ranks, of two, and of the four of the undisturbed run. Whoever is rank 0 prints and writes files."""
     site = another_cluster(nodes=3, **SITE)
     training = Training(site, ["srun", "-N3", "--ntasks-per-node=1", "--no-kill", "--dp-on-failure=restart", "--dp-min-nodes=2",
-                               *steps(1000, "--accumulate=4")])
+                               *steps(1000, "--accumulate=4", "--metrics=/home/alice/fewer.jsonl")])
     training.trains()
-    site.kill("node02")
+    site.kill(lost)
     out, err = training.step.communicate(timeout=200)
     end_ = json.loads(out.splitlines()[-1])
     assert (end_["world_size"], end_["global_batch_size"], end_["recoveries"]) == (2, 12 * 64, 1), (out, err)
     assert end_["parameters_hash"] == undisturbed(*steps(1000, "--accumulate=3"))
+    with open(site.host_path("/home/alice/fewer.jsonl"), encoding="utf-8") as file:
+        epochs = [line["epoch"] for line in map(json.loads, file) if "test_loss" in line]
+    assert sorted(set(epochs)) == list(range(1, end_["epochs"] + 1)), epochs
 
 
 @pytest.mark.parametrize("saves", [True, False])

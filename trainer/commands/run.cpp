@@ -66,14 +66,14 @@ class Watching final : public Observer {
     Watching(Report& report, World& world) : report_(report), world_(world) {}
     // From now on it is told of logs and epochs, too.
     void add(std::unique_ptr<Observer> also) { also_.push_back(std::move(also)); }
-    // Called before the first step of this process.
+    // Called before the next step, once.
     void at_begin(std::function<Result<void>()> open) {
-        if (!has_begun_) open_ = std::move(open);
+        if (!has_opened_) open_ = std::move(open);
     }
     Result<void> on_begin() override {
-        const auto open = std::exchange(open_, {});
-        has_begun_ = true;
-        return open ? open() : Result<void>();
+        if (!open_) return {};
+        has_opened_ = true;
+        return std::exchange(open_, {})();
     }
     void on_phase(Phase phase) override { world_.phase(kPhases[static_cast<std::size_t>(phase)]); }
     void on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) override {
@@ -100,7 +100,7 @@ class Watching final : public Observer {
     World& world_;
     std::vector<std::unique_ptr<Observer>> also_;
     std::function<Result<void>()> open_;
-    bool has_begun_ = false;
+    bool has_opened_ = false;
 };
 
 // Of the primary process. Leaves nothing.
@@ -121,7 +121,7 @@ std::string text_of(const Dataset& data) {
 // A run whose ranks are connected.
 struct Run {
     Prepared& prepared;
-    const ParallelDecision& decision;
+    bool is_primary;  // prints and writes files
     World& world;
     Communicator& ranks;
     Report& report;
@@ -154,7 +154,7 @@ struct Run {
         const auto peak = common.peak ? std::optional(*common.peak + more_than_was_measured()) : std::nullopt;
         const auto checked = [&]() -> Result<void> {
             DP_TRY(check_fits(peak));
-            return decision.is_primary ? outputs_can_be_written(options.output) : Result<void>();
+            return is_primary ? outputs_can_be_written(options.output) : Result<void>();
         };
         DP_TRY(all_or_none(checked(), device, ranks));
         report.line(fmt::format("memory per rank: {} of {}",
@@ -227,7 +227,7 @@ struct Run {
 
     Result<void> train(std::chrono::steady_clock::time_point started) {
         Settings& training = prepared.options.training;
-        if (decision.is_primary) watching.at_begin([&] { return open_metrics(); });
+        if (is_primary) watching.at_begin([&] { return open_metrics(); });
         // Could be made before, so it can be made.
         const auto schedule = *make_schedule(training, prepared.data.train.count, ranks.size());
         if (const auto line = steps_left_out(training, schedule)) report.line(*line);
@@ -260,9 +260,8 @@ struct Run {
                         "averaged the same everywhere; do not use this model",
                         outcome->parameters_hash);
         if (!outcome->end_is_saved)
-            return fail(
-                Fault::checkpoint,
-                decision.is_primary ? "the end of the training is not saved; see the lines before this" : "");
+            return fail(Fault::checkpoint,
+                        is_primary ? "the end of the training is not saved; see the lines before this" : "");
         if (outcome->resumed == outcome->schedule.total_steps) return {};  // nothing was left to measure
         return within_throughput(outcome->samples_per_second);
     }
@@ -281,7 +280,7 @@ struct Run {
     }
 
     Result<void> write_parameters(const Outcome& outcome) const {
-        if (!decision.is_primary || !options.output.dump) return {};
+        if (!is_primary || !options.output.dump) return {};
         return write_output(*options.output.dump, {reinterpret_cast<const char*>(outcome.parameters.data()),
                                                    outcome.parameters.size() * sizeof(float)});
     }
@@ -290,8 +289,7 @@ struct Run {
     Result<void> finish(const nlohmann::ordered_json& summary) {
         const std::string text = summary.dump();
         Result<void> written;
-        if (decision.is_primary && options.output.json)
-            written = write_output(*options.output.json, text + "\n");
+        if (is_primary && options.output.json) written = write_output(*options.output.json, text + "\n");
         report.line(text);
         return written;
     }
@@ -300,7 +298,7 @@ struct Run {
     Result<void> within_throughput(double samples_per_second) const {
         const auto problem = throughput_problem(throughput_of(samples_per_second, facts.tokens_per_sample),
                                                 options.output.min_throughput, options.output.max_throughput);
-        if (problem) return fail(Fault::throughput, decision.is_primary ? *problem : "");
+        if (problem) return fail(Fault::throughput, is_primary ? *problem : "");
         return {};
     }
 };
@@ -361,6 +359,11 @@ class Generations {
         communicator_.reset();
     }
 
+    bool is_primary() const {
+        const dp_world* facts = world_.facts();
+        return facts ? facts->rank == 0 : decision_.is_primary;
+    }
+
     // The data, once, because that takes time.
     Result<void> prepare() {
         // All before the mesh: what cannot work is refused in one line, not in a time-out.
@@ -385,7 +388,11 @@ class Generations {
     }
 
     Result<void> generation() {
-        if (const dp_world* facts = world_.facts()) survival_.enter(facts->generation);
+        if (const dp_world* facts = world_.facts()) {
+            survival_.enter(facts->generation);
+            set_rank(facts->rank);
+        }
+        report_.set_primary(is_primary());
         DP_TRY(agree_on_options(world_, choice_, given_));
         const bool is_first = !prepared_;
         if (is_first) {
@@ -410,7 +417,7 @@ class Generations {
             training.peer_copy = 1;
 
         watching_.on_phase(Phase::compute);
-        Run ready{*prepared_, decision_, world_, *communicator_, report_, watching_, survival_, first_};
+        Run ready{*prepared_, is_primary(), world_, *communicator_, report_, watching_, survival_, first_};
         DP_TRY(ready.check(here_, plan));
         return given_.command == Command::measure ? ready.measure() : ready.train(started_);
     }

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 
 #include "base/host_name.hpp"
 #include "trainer/base/files.hpp"
@@ -14,10 +15,13 @@ namespace dp::trainer {
 namespace {
 
 // "rank 3 on node2: " for a rank of a world, so that a line tells who wrote it.
+// Of a later generation's world.
+std::optional<std::uint32_t> rank_now;
+
 std::string who() {
-    const char* rank = std::getenv("DP_RANK");
-    if (rank == nullptr) return {};
-    return fmt::format("rank {} on {}: ", rank, host_name());
+    const char* first = std::getenv("DP_RANK");
+    if (first == nullptr) return {};
+    return fmt::format("rank {} on {}: ", rank_now ? std::to_string(*rank_now) : first, host_name());
 }
 
 bool is_rank_0(const World& world) {
@@ -45,6 +49,10 @@ Result<void> compare(World& world, const std::string& what, const Result<std::st
 }
 
 }  // namespace
+
+void set_rank(std::uint32_t rank) {
+    rank_now = rank;
+}
 
 void print_error(std::string_view message) {
     if (!message.empty()) print_if_possible(stderr, fmt::format("trainer: {}{}\n", who(), message));

@@ -4,6 +4,7 @@
 // prints the reason. No rank exits before the line is printed, because the others are ended when one exits.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,8 @@ namespace dp::trainer {
 
 // Prints one line on standard error, with the rank if there are several. Nothing for "": another rank does.
 void print_error(std::string_view message);
+// This process's rank from now on, where that is not the one it was started with.
+void set_rank(std::uint32_t rank);
 
 // Whether all ranks found the same for `what` ("the data", say). If some failed, one of them prints its
 // error, if possible rank 0. If they only differ, rank 0 prints who has what, and `remedy`. The returned

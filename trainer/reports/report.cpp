@@ -52,7 +52,7 @@ void Report::trouble(std::string_view text) {
 }
 
 void Report::on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) {
-    if (!terminal_) return;
+    if (!is_primary_ || !terminal_) return;
     const auto now = Clock::now();
     const std::int64_t done = (epoch - 1) * schedule.steps_per_epoch + step;
     if (first_done_ == 0) {

@@ -15,7 +15,10 @@ class Report final : public Observer {
  public:
     // `terminal`: keep a progress line on standard error, redrawn in place.
     Report(bool is_primary, bool terminal, LogStyle style = LogStyle::plain)
-        : is_primary_(is_primary), terminal_(is_primary && terminal), style_(style) {}
+        : is_primary_(is_primary), terminal_(terminal), style_(style) {}
+
+    // Whether this process is the one that prints: where ranks die, another may become it.
+    void set_primary(bool is_primary) { is_primary_ = is_primary; }
 
     // For PyTorch's lines; see pytorch_line().
     void counts(std::int64_t samples, std::int64_t batch) {
