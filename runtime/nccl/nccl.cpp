@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -147,16 +148,16 @@ class Watched {
         std::lock_guard lock(mutex_);
         return ended_;
     }
-    dp_status status() {
-        std::lock_guard lock(mutex_);
-        return status_;
-    }
+    dp_status status() const { return status_; }
 
     // The communicator is ready: from now on libdp's thread aborts it.
     void stands(ncclComm_t comm) {
         std::lock_guard lock(mutex_);
-        guard_ = std::make_unique<AbortGuard>([comm] { revoke(comm); }, [rank = rank_] { give_up(rank); },
-                                              kAbortPatience);
+        // Where the process can rejoin, --dp-grace says how long it may take: much may be queued before the collective.
+        const auto end = [this] {
+            if (status_ != DP_ERROR_PEER_LOST) give_up(rank_);
+        };
+        guard_ = std::make_unique<AbortGuard>([comm] { revoke(comm); }, end, kAbortPatience);
         if (!ended_.empty()) guard_->fire();
     }
 
@@ -174,7 +175,7 @@ class Watched {
     bool watching_ = false;
     std::mutex mutex_;
     std::string ended_;
-    dp_status status_ = DP_ERROR_ABORTED;
+    std::atomic<dp_status> status_ = DP_ERROR_ABORTED;
     std::unique_ptr<AbortGuard> guard_;
 
     static void on_event(void* self, const dp_event* event) {
@@ -182,8 +183,8 @@ class Watched {
         // If ranks die and the others continue, these decide with whom.
         if (event->kind == DP_EVENT_DEATHS) return;
         std::lock_guard lock(watched.mutex_);
-        watched.ended_ = event->reason;
         watched.status_ = event->kind == DP_EVENT_PEER_LOST ? DP_ERROR_PEER_LOST : DP_ERROR_ABORTED;
+        watched.ended_ = event->reason;
         if (watched.guard_) watched.guard_->fire();
     }
 };

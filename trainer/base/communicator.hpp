@@ -69,11 +69,11 @@ class Communicator {
     // Where the sum, or what was broadcast, then is: there, or in a tensor that the node's ranks share, with the original undefined.
     virtual Tensor result_of(const Tensor& tensor) { return tensor; }
 
-    // Whether the state of a training can be kept when a rank dies (training/survival.hpp): a step's sums, after
-    // wait_all_reduces(), are right on this rank, or that fails.
+    // Whether the state of a training can be kept when a rank dies (training/survival.hpp): wait_all_reduces() succeeds only
+    // if the step's sums are right on this rank, and a failed all_gather() leaves this rank's part as it was.
     virtual bool survives_deaths() const { return true; }
-    // Succeeds only if all earlier calls gave the right numbers. Where they fail when a rank dies, that is so anyway; NCCL may
-    // give others garbage before they hear of the death. Every rank calls, before it trusts what must be right.
+    // With that: succeeds only if every earlier call gave the right numbers on this rank. Over NCCL a rank may get garbage
+    // before it hears of a death. Every rank calls, before it relies on results.
     virtual Result<void> confirm() { return {}; }
 
     // The rank whose part of a sharded optimizer this one may keep a copy of; each rank has a different one. It is on another

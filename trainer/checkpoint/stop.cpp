@@ -73,6 +73,7 @@ Result<int> StopAgreement::after_step() {
     const std::array mine{static_cast<double>(signal_ ? signal_() : 0), seconds / static_cast<double>(made_)};
     device_.upload(mine.data(), exchanged_);
     DP_TRY(communicator_.all_reduce(exchanged_, Reduction::max));
+    DP_TRY(communicator_.confirm());
     const auto largest = device_.values_of<double>(exchanged_);
     DP_TRY(device_.status());
     interval_ = steps_to_next(interval_, largest[1]);

@@ -66,7 +66,7 @@ class Watching final : public Observer {
     Watching(Report& report, World& world) : report_(report), world_(world) {}
     // From now on it is told of logs and epochs, too.
     void add(std::unique_ptr<Observer> also) { also_.push_back(std::move(also)); }
-    // Called before the next step, once.
+    // Runs once per process, before the next step.
     void at_begin(std::function<Result<void>()> open) {
         if (!has_opened_) open_ = std::move(open);
     }
@@ -227,7 +227,7 @@ struct Run {
 
     Result<void> train(std::chrono::steady_clock::time_point started) {
         Settings& training = prepared.options.training;
-        if (is_primary) watching.at_begin([&] { return open_metrics(); });
+        watching.at_begin(is_primary ? [&] { return open_metrics(); } : std::function<Result<void>()>());
         // Could be made before, so it can be made.
         const auto schedule = *make_schedule(training, prepared.data.train.count, ranks.size());
         if (const auto line = steps_left_out(training, schedule)) report.line(*line);

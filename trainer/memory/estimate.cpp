@@ -71,10 +71,13 @@ MemoryNeeds estimate_memory(const MemoryCase& c) {
     needs.optimizer = state_per_parameter(settings.optimizer) * (settings.shard_optimizer
                                                                      ? largest_shard(padded, world) * kNumber
                                                                      : largest_shard(parameters, sharing));
-    // A copy of another rank's part, its values and, if they are clipped, its gradients.
-    if (settings.shard_optimizer && settings.peer_copy > 0 && world > 1)
-        needs.optimizer += (1 + state_per_parameter(settings.optimizer) + (settings.clip ? 1 : 0)) *
-                           largest_shard(padded, world) * kNumber;
+    // A copy of another rank's part, its values and, if they are clipped, its gradients. On GPUs also this rank's own values.
+    if (settings.shard_optimizer && settings.peer_copy > 0 && world > 1) {
+        const bool keeps_own = device != nullptr && device->name() == "cuda";
+        needs.optimizer +=
+            (1 + state_per_parameter(settings.optimizer) + (settings.clip ? 1 : 0) + (keeps_own ? 1 : 0)) *
+            largest_shard(padded, world) * kNumber;
+    }
     if (sharing > 1) needs.shared = settings.shard_optimizer ? "parameters" : "parameters and optimizer";
     const std::int64_t rows = std::max(settings.batch, test_batch);
     const std::int64_t statistics = rows * model.statistics_per_sample();

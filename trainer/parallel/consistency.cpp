@@ -14,10 +14,10 @@
 namespace dp::trainer {
 namespace {
 
-// "rank 3 on node2: " for a rank of a world, so that a line tells who wrote it.
-// Of a later generation's world.
+// DP_RANK is that of the first generation.
 std::optional<std::uint32_t> rank_now;
 
+// "rank 3 on node2: " for a rank of a world, so that a line tells who wrote it.
 std::string who() {
     const char* first = std::getenv("DP_RANK");
     if (first == nullptr) return {};

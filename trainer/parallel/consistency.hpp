@@ -16,7 +16,7 @@ namespace dp::trainer {
 
 // Prints one line on standard error, with the rank if there are several. Nothing for "": another rank does.
 void print_error(std::string_view message);
-// This process's rank from now on, where that is not the one it was started with.
+// This process's rank in the current generation.
 void set_rank(std::uint32_t rank);
 
 // Whether all ranks found the same for `what` ("the data", say). If some failed, one of them prints its

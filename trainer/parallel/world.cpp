@@ -160,25 +160,33 @@ Result<std::unique_ptr<Communicator>> World::connect(Device& device, bool shares
     // Ranks with Gloo and ranks with NCCL would wait for each other for ever.
     DP_TRY(agree("the device that the ranks train on", kind,
                  "give --device=cpu, or --device=cuda to learn why some ranks have no GPU", Fault::device));
-    if (cuda && !shares_gpu) return know_nodes(DP_TRY(open_nccl(*context_, device, can_restart())));
+    std::optional<std::int64_t> peer;
+    if (cuda && can_restart()) peer = DP_TRY(peer_elsewhere());
+    if (cuda && !shares_gpu) {
+        auto nccl = DP_TRY(open_nccl(*context_, device, can_restart()));
+        nccl->set_peer(peer);
+        return nccl;
+    }
     auto gloo = std::make_unique<ConnectedLater>(
         "gloo", context_->world().rank, size(), [this]() -> Result<std::unique_ptr<Communicator>> {
             return make_gloo(DP_TRY(mesh_of(*context_, {"trainer", {}})));
         });
-    if (cuda) return know_nodes(std::make_unique<HostStaged>(std::move(gloo), device));
+    if (cuda) {
+        auto staged = std::make_unique<HostStaged>(std::move(gloo), device);
+        staged->set_peer(peer);
+        return staged;
+    }
     return share_memory(std::move(gloo), device);
 }
 
-// Copies for ranks of other nodes, where ranks survive others.
-Result<std::unique_ptr<Communicator>> World::know_nodes(std::unique_ptr<Communicator> communicator) {
-    if (!can_restart()) return communicator;
+// For Communicator::set_peer().
+Result<std::optional<std::int64_t>> World::peer_elsewhere() {
     const dp_world& here = context_->world();
     std::vector<std::int64_t> nodes;
     const std::string place = DP_TRY(unused_place(*context_));
     for (const std::string& node : DP_TRY(gather(*context_, place, std::to_string(here.node_rank))))
         nodes.push_back(parse_number<std::int64_t>(node).value_or(0));
-    communicator->set_peer(place_among(nodes, here.rank).peer_before(here.rank));
-    return communicator;
+    return place_among(nodes, here.rank).peer_before(here.rank);
 }
 
 // If a node has several ranks, they all-reduce in shared memory.

@@ -71,7 +71,7 @@ class World {
     std::optional<std::string> note_;
 
     explicit World(std::optional<Context> context) : context_(std::move(context)) {}
-    Result<std::unique_ptr<Communicator>> know_nodes(std::unique_ptr<Communicator> communicator);
+    Result<std::optional<std::int64_t>> peer_elsewhere();
     Result<std::unique_ptr<Communicator>> share_memory(std::unique_ptr<Communicator> gloo, Device& device);
 };
 

@@ -30,7 +30,8 @@ extern "C" {
  *
  * Abort: when the step or its generation (dp_rejoin) is being ended, or this node's daemon is gone, a thread of libdp aborts what runs on
  * the communicator (NCCL 2.28.7 and later: ncclCommRevoke), so that no kernel waits for the dead for ever. If
- * NCCL does not manage that within 10 s, the process ends. */
+ * NCCL does not manage that within 10 s, the process ends, unless it can rejoin: then --dp-grace decides. Such a
+ * communicator may be released and aborted before or after dp_rejoin. */
 dp_status dp_nccl_communicator(dp_context* context, const dp_group* group, ncclComm_t* comm,
                                int64_t timeout_ms);
 
@@ -40,9 +41,13 @@ dp_status dp_nccl_communicator(dp_context* context, const dp_group* group, ncclC
  * ncclCommAbort may follow, and the buffers of its last collectives hold garbage; do not save them. */
 int dp_nccl_release(ncclComm_t comm);
 
-/* Returns 1 until libdp begins to abort what runs on the communicator, then 0. Thread-safe. A program that keeps its state
- * across a death (dp_rejoin) asks after a collective has ended on the device: with 1 its result is whole; with 0 the abort
- * may have ended it, and its buffers may hold garbage. Also 0 once the communicator has been released. Since 0.1. */
+/* Returns 1 until libdp begins to abort what runs on the communicator, then 0; also 0 once it has been released.
+ * Thread-safe. Since 0.1.
+ *
+ * For a program that keeps its state across a death (dp_rejoin): ask after a collective has ended on the device. With 0
+ * the abort may have ended it, and its buffers may hold garbage. With 1 it was not aborted on this rank; its result may
+ * still have garbage in it, from a peer that was. So before such a program uses a result, it has all ranks confirm that they
+ * saw 1, in one more all-reduce of a number that is new each time: only the right sum tells that all were there. */
 int dp_nccl_intact(ncclComm_t comm);
 
 #ifdef __cplusplus

@@ -27,8 +27,8 @@ class CudaDevice final : public Device {
     static Result<std::unique_ptr<Device>> open(const GpuShare& gpu);
     ~CudaDevice() override;
 
-    // NCCL between all ranks of the context's world, on this device's stream; both must outlive it. `survives`: its calls
-    // wait until they know that they have succeeded (Communicator::survives_deaths()), if this NCCL can be aborted.
+    // NCCL between all ranks of the context's world, on this device's stream; both must outlive it. `survives`: as
+    // Communicator::survives_deaths(), if this NCCL can be aborted.
     Result<std::unique_ptr<Communicator>> open_nccl(dp_context* context, bool survives);
 
     std::string_view name() const override { return "cuda"; }

@@ -5,9 +5,9 @@
 //
 // When a rank dies, the others' kernels are aborted (dp/nccl.h). Such a kernel ends as any other does, leaves garbage, and
 // passes it on to ranks that have not heard of the death yet, which take it for a result. So a rank confirms: once its own
-// kernels have ended and nothing was aborted on it, it takes part in one more sum, of a number that is new each time. Only
-// if all ranks have come there is that sum what it should be. Where ranks survive others, each step's sums are confirmed
-// before the optimizer sees them. They still travel while the backward pass computes.
+// kernels have ended and nothing was aborted on it, it takes part in one more sum, of a number that is new each time. The
+// sum is right only if every rank got that far. Where ranks survive others, each step's sums are confirmed before the
+// optimizer sees them. They still travel while the backward pass computes.
 #include <chrono>
 #include <memory>
 #include <string>
@@ -15,6 +15,7 @@
 
 #include "dp/nccl.h"
 #include "trainer/base/partition.hpp"
+#include "trainer/base/random.hpp"
 #include "trainer/devices/cuda/cuda_device.hpp"
 
 namespace dp::trainer {
@@ -44,7 +45,7 @@ class NcclCommunicator final : public Communicator {
     // Ignores results: the process, or its generation, is about to end.
     ~NcclCommunicator() override {
         if (comm_ != nullptr) end_communicator();
-        ticket_ = {};
+        ticket_ = kept_ = {};
         if (event_ != nullptr) cudaEventDestroy(event_);
         if (aside_ != nullptr) cudaStreamDestroy(aside_);
     }
@@ -74,7 +75,20 @@ class NcclCommunicator final : public Communicator {
         return queue(tensor, reduction, device_.stream());
     }
 
+    // Where ranks survive others, this rank's part is whole afterwards, even if that fails.
     Result<void> all_gather(const Tensor& tensor) override {
+        if (!survives_) return gather(tensor);
+        const Shard mine = shard_of(tensor.elements(), rank_, size_);
+        const Tensor part = tensor.view(mine.first, {mine.count});
+        if (kept_.elements() != mine.count) kept_ = device_.make(tensor.type(), {mine.count});
+        device_.convert(part, kept_);
+        auto gathered = gather(tensor);
+        if (gathered) gathered = confirm();
+        if (!gathered) device_.convert(kept_, part);  // once the aborted kernel has ended
+        return gathered;
+    }
+
+    Result<void> gather(const Tensor& tensor) {
         DP_TRY(device_.status());
         const std::int64_t all = tensor.elements();
         const auto bytes_of = [&](std::int64_t elements) {
@@ -113,13 +127,14 @@ class NcclCommunicator final : public Communicator {
     }
     Result<void> wait_all_reduces() override {
         DP_TRY(wait(aside_, device_.stream()));
-        return survives_ ? confirm() : Result<void>();
+        return confirm();
     }
 
     Result<void> confirm() override {
+        if (!survives_) return {};
+        if (failed_) return died();
         DP_TRY(ended());
-        // An odd multiplier: no two of them are the same.
-        const std::uint64_t number = ++confirmed_ * 0x9E3779B97F4A7C15u;
+        const std::uint64_t number = Random(0, ++confirmed_).bits();
         device_.upload(&number, ticket_);
         DP_TRY(queue(ticket_, Reduction::sum, device_.stream()));
         DP_TRY(ended());
@@ -136,10 +151,11 @@ class NcclCommunicator final : public Communicator {
     cudaStream_t aside_ = nullptr;
     cudaEvent_t event_ = nullptr;
     Tensor ticket_;  // of confirm(): i64 [1]
+    Tensor kept_;    // this rank's part of what is gathered: parameters
     std::uint64_t confirmed_ = 0;
     bool failed_ = false;
 
-    // Without that, a kernel that waits for a dead rank holds the process up until it is killed (dp/nccl.h).
+    // Without ncclCommRevoke, a kernel that waits for a dead rank holds the process up until it is killed.
     static bool can_abort() {
         constexpr int kHasRevoke = NCCL_VERSION(2, 28, 7);
         int version = 0;
@@ -147,13 +163,13 @@ class NcclCommunicator final : public Communicator {
                version >= kHasRevoke;
     }
 
-    // Waits until all that is queued on the device's stream has ended, by itself.
+    // Waits for all work queued on the device's stream; fails if it may have been aborted.
     Result<void> ended() {
         constexpr const char* kWhat = "waiting for NCCL";
         DP_TRY(device_.status());
         DP_TRY(done(cudaEventRecord(event_, device_.stream()), kWhat));
         for (;;) {
-            // In this order: the abort that ends a kernel begins before it ends.
+            // The event first: dp_nccl_intact() becomes 0 before an abort can end a kernel.
             const cudaError_t state = cudaEventQuery(event_);
             if (dp_nccl_intact(comm_) == 0) return died();
             if (state != cudaErrorNotReady) return done(state, kWhat);
@@ -166,7 +182,8 @@ class NcclCommunicator final : public Communicator {
 
     Result<void> died() {
         failed_ = true;
-        return fail(Fault::world, "a rank has died while NCCL was at work");
+        return fail(Fault::world,
+                    "what ran over NCCL was aborted: a rank has died, or the step is being ended");
     }
 
     Result<void> done(cudaError_t result, const char* what) {
