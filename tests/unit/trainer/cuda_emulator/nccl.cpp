@@ -170,10 +170,15 @@ void serve(int listener) {
             poll(all.data(), all.size(), -1);
             for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
                 if (all[rank].revents == 0) continue;
-                const bool is_alive = receive(ranks[rank], rank, heads[rank], brought[rank]);
-                if (is_alive && heads[rank].kind == Kind::aborted) return give_garbage(ranks, waits, heads);
-                all[rank].fd = -1;
-                if (!is_alive) continue;  // the others wait for it for ever
+                Head head;
+                std::vector<char> bytes;
+                if (!receive(ranks[rank], rank, head, bytes)) {
+                    all[rank].fd = -1;  // the others wait for it for ever
+                    continue;
+                }
+                if (head.kind == Kind::aborted) return give_garbage(ranks, waits, heads);
+                heads[rank] = head;
+                brought[rank] = std::move(bytes);
                 waits[rank] = true;
                 --missing;
             }
