@@ -185,9 +185,11 @@ def one_round(site, chance):
     def last_line():
         nonlocal out, err
         out, err = out + read_now(step.stdout), err + read_now(step.stderr)
-        return next((line for line in out.splitlines() if line.startswith('{"model"') and line.endswith("}")), None)
+        found = next((line for line in out.splitlines() if line.startswith('{"model"') and line.endswith("}")), None)
+        assert found or step.poll() is None, f"no last line after {happened}:\n{out[-2000:]}\n{err[-4000:]}"
+        return found
 
-    line = until(last_line, 240, f"the end after {happened}: {err[-4000:]}")
+    line = until(last_line, 240, f"the end after {happened}")
     until(lambda: not ranks_of(site, TRAINER), 20, "the end of all ranks")
     site.run(["scancel", "-u", "alice"], user="root")
     with contextlib.suppress(Exception):
