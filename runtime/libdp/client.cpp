@@ -233,17 +233,17 @@ Result<wire::NextWorld> Client::rejoin(std::chrono::milliseconds timeout) {
 }
 
 void Client::tell_progress(uint64_t step) {
-    if (getpid() != owner_) return;
+    const std::unique_lock guard(write_mutex_, std::try_to_lock);
+    if (!guard) return;
+    // Most calls end here, so what costs more than a clock comes after it.
+    const auto now = std::chrono::steady_clock::now();
+    if (now < progress_told_ + kProgressEvery || getpid() != owner_) return;
+    // A stopped daemon must still have room for calls, so at most one of these is unread.
+    int unread = 0;
+    if (ioctl(socket_.get(), SIOCOUTQ, &unread) != 0 || unread > 0) return;
     wire::FromRank message;
     message.mutable_progress()->set_step(step);
     const std::string frame = to_frame(message);
-    const std::unique_lock guard(write_mutex_, std::try_to_lock);
-    if (!guard) return;
-    // A stopped daemon must still have room for calls, so at most one of these is unread.
-    const auto now = std::chrono::steady_clock::now();
-    int unread = 0;
-    if (now < progress_told_ + kProgressEvery || ioctl(socket_.get(), SIOCOUTQ, &unread) != 0 || unread > 0)
-        return;
     progress_told_ = now;
     const ssize_t sent = send(socket_.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     // A unix socket takes a frame this small as a whole; the next one would complete a half one.

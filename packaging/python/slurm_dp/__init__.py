@@ -65,7 +65,7 @@ def current() -> World | None:
 
 def step(number: int) -> None:
     """Says how far the training is: "rank 5 on node02 was killed by signal 9 (SIGKILL) at step 1200". Meant for the end of every step, with
-    a number that grows over the whole training. Takes about a microsecond, sends at most every 10 ms, never waits, and does nothing where no world
+    a number that grows over the whole training. Takes under a microsecond, sends at most every 10 ms, never waits, and does nothing where no world
     is open."""
     if _opened is not None:
         _opened.step(number)
