@@ -132,6 +132,11 @@ def _write(path, content, mode=0o644):
         out.write(data)
 
 
+# slurmd of 26.05 moves the processes of its cgroup (version 2) into another one, its parent among them, which ends just then
+# ("No such process"): now and then it gives up.
+_SECOND_TRY = "{0} && for i in $(seq 30); do test -e /run/slurmd.pid && exit; sleep 0.1; done; {0}"
+
+
 def start_services(cluster, groups, machine, pid, preload=None, accounts=False):
     """Begins to start munge and Slurm's daemon in a machine; returns a function that waits for it and returns the exit code.
     preload: a library for the daemon; accounts: whether slurmctld's accounting comes before it."""
@@ -141,6 +146,8 @@ def start_services(cluster, groups, machine, pid, preload=None, accounts=False):
     before = f"{munge} && {accounting.start_command(cluster)}" if accounts else munge
     if preload:
         daemon = f"env LD_PRELOAD={preload} {daemon}"
+        if machine != HEAD:
+            daemon = _SECOND_TRY.format(daemon)
     child = os.fork()
     if child == 0:
         try:
@@ -153,7 +160,7 @@ def start_services(cluster, groups, machine, pid, preload=None, accounts=False):
             # A clean environment: what the caller's has (SLURM_CONF, LD_LIBRARY_PATH …) is not a machine's.
             os.environ.clear()
             os.environ["LANG"] = "C.UTF-8"
-            os._exit(enter.run(groups, machine, pid, "root", ["sh", "-c", f"{before} && exec {daemon}"], "/"))
+            os._exit(enter.run(groups, machine, pid, "root", ["sh", "-c", f"{before} && {daemon}"], "/"))
         finally:
             os._exit(1)
     return lambda: os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
