@@ -134,7 +134,7 @@ def _write(path, content, mode=0o644):
 
 # slurmd of 26.05 moves the processes of its cgroup (version 2) into another one, its parent among them, which ends just then
 # ("No such process"): now and then it gives up.
-_SECOND_TRY = "{0} && for i in $(seq 30); do test -e /run/slurmd.pid && exit; sleep 0.1; done; {0}"
+_SECOND_TRY = "{0} && until test -e /run/slurmd.pid; do pgrep -x slurmd > /dev/null || exec {0}; sleep 0.1; done"
 
 
 def start_services(cluster, groups, machine, pid, preload=None, accounts=False):
