@@ -11,6 +11,7 @@
 
 #include "common/options.hpp"
 #include "dp.pb.h"
+#include "stacks/stack.hpp"
 #include "tiles/inventory.hpp"
 
 namespace dp {
@@ -87,5 +88,18 @@ struct TopOptions {
 };
 // 0 also at the end of the step, if there was a table.
 int show_top(const TopOptions& options);
+
+// What processes of this machine are doing, call by call.
+struct StacksOptions {
+    std::vector<pid_t> pids;
+    bool threads = false;  // all of them, not the main ones alone
+    bool json = false;
+};
+// 1 if one of them cannot be read; the others are shown all the same.
+int show_stacks(const StacksOptions& options);
+// Those that are alike together, the largest group first; without those that are not known.
+std::string stacks_text(const std::vector<stacks::ProcessStacks>& processes, bool all_threads);
+// dpctl(1) documents the keys.
+std::string stacks_json(const std::vector<stacks::ProcessStacks>& processes);
 
 }  // namespace dp

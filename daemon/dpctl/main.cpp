@@ -111,6 +111,15 @@ void describe_top(CLI::App& words, TopOptions& options) {
     words.add_flag("--skip-idle", options.skip_idle, "without ranks that were idle all the time");
 }
 
+void describe_stacks(CLI::App& words, StacksOptions& options) {
+    words.add_option("--pid", options.pids, "processes of this machine")
+        ->type_name("PID...")
+        ->required()
+        ->check(CLI::Range(1, 1 << 22));
+    words.add_flag("--threads", options.threads, "all threads, not the main ones alone");
+    words.add_flag("--json", options.json, "for machines");
+}
+
 void describe_gpu_use(CLI::App& words, GpuUseOptions& options) {
     words.group("");  // not in --help
     words.add_option("--node", options.node)->required();
@@ -151,6 +160,12 @@ std::vector<Command> add_commands(CLI::App& app) {
             "communicate,\ncheckpoint, as they say it with libdp's dp_phase. Live, until Ctrl-C or the "
             "step's end.\nOn any node of the step, as its user or root.",
             show_top, describe_top),
+        add<StacksOptions>(
+            app, "stacks",
+            "What Python programs are doing: the functions they are in, by file and line, those that are "
+            "alike\n"
+            "together. The programs run on meanwhile. Example: dpctl stacks --pid $(pgrep -u $USER python3)",
+            show_stacks, describe_stacks),
         add<GpuUseOptions>(app, "gpu-use", "For dp-rendezvousd: how busy this node's GPUs are.",
                            print_gpu_use, describe_gpu_use),
     };

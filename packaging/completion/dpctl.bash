@@ -9,7 +9,7 @@ _dpctl() {
     done
     case ${COMP_WORDS[COMP_CWORD - 1]} in
     --daemon | --conf) mapfile -t COMPREPLY < <(compgen -f -- "$current"); return ;;
-    -n | --ranks | --timeout | --restarts | --final-exit | --grace | --tensor | --pipeline | --node | -i | --interval | --count) return ;;
+    -n | --ranks | --timeout | --restarts | --final-exit | --grace | --tensor | --pipeline | --node | --pid | -i | --interval | --count) return ;;
     --port) words=auto ;;
     --store) words="hold torch" ;;
     --on-failure) words="abort report restart" ;;
@@ -22,8 +22,10 @@ _dpctl() {
             words="--conf --node --json --help"
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == top ]]; then
             words="--interval --once --count --csv --json --skip-idle --help"
+        elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == stacks ]]; then
+            words="--pid --threads --json --help"
         else
-            words="history launch status tiles top waterfall --help --version"
+            words="history launch stacks status tiles top waterfall --help --version"
         fi
         ;;
     esac

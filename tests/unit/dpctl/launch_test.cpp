@@ -201,8 +201,8 @@ TEST(Dpctl, AWrongWordIsNamedWithWhatThereIs) {
     const std::pair<const char*, const char*> cases[] = {
         {"", "A subcommand is required; see dpctl --help"},
         {"frob",
-         "dpctl: frob: no such command; there are launch, status, history, waterfall, tiles, top; see dpctl "
-         "--help"},
+         "dpctl: frob: no such command; there are launch, status, history, waterfall, tiles, top, "
+         "stacks; see dpctl --help"},
         {"--frob", "dpctl: --frob: no such command"},
         {"status 1.2.3",
          "dpctl: step: 1.2.3 is not a step; give JOB or JOB.STEP, such as 12 or 12.0; see dpctl status "

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Another process of the same user: its memory, read-only, and where its programs' and libraries' data is. The
+// process runs on meanwhile.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/failure.hpp"
+#include "base/fd.hpp"
+
+namespace dp::stacks {
+
+// A file that is mapped into a process.
+struct Mapping {
+    uint64_t begin = 0;
+    uint64_t offset = 0;  // in the file
+    std::string path;
+};
+
+// The mapped files in a /proc/PID/maps, each mapping of each. Pure.
+std::vector<Mapping> parse_maps(std::string_view text);
+
+// A program's or library's symbol, in the ELF file `file`, as an address relative to where the file is loaded; none if
+// it has no such symbol. `names`: the first that is found.
+struct Symbol {
+    std::string name;
+    uint64_t address = 0;
+};
+std::vector<Symbol> find_symbols(int file, std::initializer_list<std::string_view> names);
+
+// A thread's number in the innermost pid namespace that it is in, from its /proc/PID/task/TID/status. Pure.
+std::optional<pid_t> innermost_number(std::string_view status);
+
+class Process {
+ public:
+    // Fails if the process is gone, another user's, or not to be read (kernel.yama.ptrace_scope).
+    static Try<Process> open(pid_t pid);
+
+    pid_t pid() const { return pid_; }
+    const std::vector<Mapping>& mappings() const { return mappings_; }
+
+    // The threads by the numbers that the process itself sees, which are others in a container. The first
+    // ten thousand.
+    std::map<pid_t, pid_t> threads() const;
+
+    bool read(uint64_t address, void* to, size_t size) const;
+    template <typename T>
+    std::optional<T> read(uint64_t address) const {
+        T value;
+        if (!read(address, &value, sizeof value)) return std::nullopt;
+        return value;
+    }
+
+    // The symbols of a mapped file, at their addresses in the process. Looks for the file where the process sees it, a
+    // container's too.
+    std::vector<Symbol> symbols(const std::string& path, std::initializer_list<std::string_view> names) const;
+
+ private:
+    pid_t pid_ = 0;
+    Fd memory_;
+    std::vector<Mapping> mappings_;
+};
+
+}  // namespace dp::stacks

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stacks/python.hpp"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/text.hpp"
+
+namespace dp::stacks {
+namespace {
+
+// More than anybody reads, and than a process can make up to keep us busy.
+constexpr size_t kMaxInterpreters = 64, kMaxThreads = 4096, kMaxFrames = 512;
+constexpr uint64_t kMaxText = 4096, kMaxLines = 1 << 20;
+// How often a stack is read anew that has changed meanwhile.
+constexpr int kAttempts = 5;
+
+std::string_view file_name(std::string_view path) {
+    return path.substr(path.rfind('/') + 1);
+}
+
+// The mapped files that may hold an interpreter, the likeliest first.
+std::vector<std::string> files_of_python(const std::vector<Mapping>& mappings) {
+    std::vector<std::string> files;
+    for (const std::string_view beginning : {"libpython", "python"})
+        for (const Mapping& one : mappings)
+            if (file_name(one.path).starts_with(beginning)) files.push_back(one.path);
+    files.push_back(mappings.front().path);  // a program that contains one
+    files.erase(std::unique(files.begin(), files.end()), files.end());
+    return files;
+}
+
+// "libpython3.10.so.1.0", "python3.10".
+std::optional<PythonVersion> version_of_name(std::string_view name) {
+    const size_t at = name.find("python");
+    if (at == std::string_view::npos) return std::nullopt;
+    const auto words = split(name.substr(at + 6), '.');
+    if (words.size() < 2) return std::nullopt;
+    const auto major = parse_number<unsigned>(words[0]), minor = parse_number<unsigned>(words[1]);
+    if (!major || !minor) return std::nullopt;
+    return PythonVersion{*major, *minor};
+}
+
+uint64_t address_of(const std::vector<Symbol>& symbols, std::string_view name) {
+    const auto found =
+        std::find_if(symbols.begin(), symbols.end(), [&](const Symbol& one) { return one.name == name; });
+    return found == symbols.end() ? 0 : found->address;
+}
+
+Try<PythonLayout> layout_of(const Process& process, const std::vector<Symbol>& symbols,
+                            std::string_view file) {
+    const auto table = process.read<std::array<uint64_t, kDebugOffsets>>(address_of(symbols, "_PyRuntime"));
+    if (table)
+        if (auto layout = layout_of_table(*table); layout || (*table)[0] == kDebugCookie) return layout;
+    std::optional<PythonVersion> version = version_of_name(file_name(file));
+    if (const uint64_t at = address_of(symbols, "Py_Version"))
+        if (const auto number = process.read<uint64_t>(at))
+            version = {static_cast<unsigned>(*number >> 24 & 0xff),
+                       static_cast<unsigned>(*number >> 16 & 0xff)};
+    if (!version) return fail("it is not known which version of Python " + std::string(file) + " is");
+    return layout_of_version(*version);
+}
+
+// Where a thread's number is in what pthread_self() points to. The C library keeps it in one place, ours as theirs.
+size_t offset_of_thread_number() {
+    static const size_t offset = [] {
+        const auto* const self = reinterpret_cast<const char*>(pthread_self());
+        const pid_t own = gettid();
+        for (size_t at = 0; at < 1024; at += sizeof own)
+            if (std::memcmp(self + at, &own, sizeof own) == 0) return at;
+        return size_t{0};
+    }();
+    return offset;
+}
+
+// What would change a terminal becomes '?', and what is no character: half of a pair stands for a byte of a file's name.
+void append_utf8(std::string& text, uint32_t c) {
+    const auto add = [&](uint32_t byte) { text.push_back(static_cast<char>(byte)); };
+    const bool is_control = c < 0x20 || (c >= 0x7f && c < 0xa0);
+    if (is_control || (c >= 0xd800 && c < 0xe000) || c > 0x10ffff) return add('?');
+    if (c < 0x80) return add(c);
+    if (c < 0x800) {
+        add(0xc0 | c >> 6);
+    } else {
+        if (c < 0x10000) {
+            add(0xe0 | c >> 12);
+        } else {
+            add(0xf0 | c >> 18);
+            add(0x80 | (c >> 12 & 0x3f));
+        }
+        add(0x80 | (c >> 6 & 0x3f));
+    }
+    add(0x80 | (c & 0x3f));
+}
+
+}  // namespace
+
+Try<std::optional<Python>> Python::find(const Process& process) {
+    for (const std::string& file : files_of_python(process.mappings())) {
+        const auto symbols = process.symbols(file, {"_PyRuntime", "PyCode_Type", "Py_Version"});
+        Python python;
+        python.runtime_ = address_of(symbols, "_PyRuntime");
+        if (python.runtime_ == 0) continue;
+        python.process_ = &process;
+        python.code_type_ = address_of(symbols, "PyCode_Type");
+        python.layout_ = DP_TRY(layout_of(process, symbols, file));
+        return python;
+    }
+    return std::nullopt;
+}
+
+std::vector<ThreadStack> Python::stacks() const {
+    std::vector<ThreadStack> stacks;
+    const auto threads = process_->threads();
+    auto interpreter = process_->read<uint64_t>(runtime_ + layout_.runtime.first_interpreter);
+    for (size_t i = 0; i < kMaxInterpreters && interpreter && *interpreter != 0; ++i) {
+        for (ThreadStack& one : threads_of(*interpreter)) {
+            const auto known = threads.find(one.thread);
+            one.thread = known == threads.end() ? 0 : known->second;
+            stacks.push_back(std::move(one));
+        }
+        interpreter = process_->read<uint64_t>(*interpreter + layout_.interpreter.next);
+    }
+    std::stable_partition(stacks.begin(), stacks.end(),
+                          [&](const ThreadStack& one) { return one.thread == process_->pid(); });
+    return stacks;
+}
+
+std::vector<ThreadStack> Python::threads_of(uint64_t interpreter) const {
+    std::vector<ThreadStack> stacks;
+    auto thread = process_->read<uint64_t>(interpreter + layout_.interpreter.first_thread);
+    for (size_t i = 0; i < kMaxThreads && thread && *thread != 0; ++i) {
+        if (process_->read<uint64_t>(*thread + layout_.thread.interpreter) != interpreter) break;
+        stacks.push_back(stack_of(*thread));
+        thread = process_->read<uint64_t>(*thread + layout_.thread.next);
+    }
+    return stacks;
+}
+
+pid_t Python::number_of(uint64_t thread) const {
+    if (layout_.thread.native_id != 0)
+        return static_cast<pid_t>(process_->read<uint64_t>(thread + layout_.thread.native_id).value_or(0));
+    const auto self = process_->read<uint64_t>(thread + layout_.thread.thread_id);
+    return self ? process_->read<pid_t>(*self + offset_of_thread_number()).value_or(0) : 0;
+}
+
+ThreadStack Python::stack_of(uint64_t thread) const {
+    ThreadStack stack;
+    stack.thread = number_of(thread);
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+        stack.frames.clear();
+        const auto innermost = innermost_frame(thread);
+        if (innermost && read_frames(*innermost, stack.frames) && innermost_frame(thread) == innermost) {
+            if (stack.frames.size() == kMaxFrames) stack.incomplete = "the calls around these are not shown";
+            return stack;
+        }
+    }
+    stack.incomplete = "the thread went on while its calls were read";
+    return stack;
+}
+
+std::optional<uint64_t> Python::innermost_frame(uint64_t thread) const {
+    const auto frame = process_->read<uint64_t>(thread + layout_.thread.frame);
+    if (!frame || *frame == 0 || !layout_.has_c_frames) return frame;
+    return process_->read<uint64_t>(*frame + layout_.frame.of_c_frame);
+}
+
+// False if a frame is not one (any more).
+bool Python::read_frames(uint64_t frame, std::vector<Frame>& frames) const {
+    constexpr uint64_t kTag = 7;        // 3.14 marks pointers in these bits
+    constexpr unsigned kGenerator = 1;  // an owner
+    for (size_t i = 0; frame != 0 && frames.size() < kMaxFrames; ++i) {
+        const unsigned owner =
+            layout_.frame.owner == 0 ? 0 : process_->read<uint8_t>(frame + layout_.frame.owner).value_or(0);
+        if (owner < layout_.frame.not_of_functions) {
+            const auto code = process_->read<uint64_t>(frame + layout_.frame.code);
+            auto read = code ? read_frame(frame, *code & ~kTag) : std::nullopt;
+            if (!read) return false;
+            frames.push_back(std::move(*read));
+        }
+        const auto previous = process_->read<uint64_t>(frame + layout_.frame.previous);
+        if (!previous || i > 2 * kMaxFrames) return false;
+        if (*previous == 0 && owner == kGenerator) return false;  // it has just stopped to run
+        frame = *previous;
+    }
+    return true;
+}
+
+std::optional<Frame> Python::read_frame(uint64_t frame, uint64_t code) const {
+    constexpr uint64_t kType = 8;  // of an object
+    if (code_type_ != 0 && process_->read<uint64_t>(code + kType) != code_type_) return std::nullopt;
+    const auto pointer = [&](uint64_t offset) { return process_->read<uint64_t>(code + offset).value_or(0); };
+    auto function = read_text(pointer(layout_.code.name));
+    auto file = read_text(pointer(layout_.code.file));
+    const auto lines = read_bytes(pointer(layout_.code.lines));
+    const auto first_line = process_->read<uint32_t>(code + layout_.code.first_line);
+    const auto instruction = process_->read<uint64_t>(frame + layout_.frame.instruction);
+    if (!function || !file || !lines || !first_line || !instruction) return std::nullopt;
+    const int64_t at = layout_.code.instructions != 0
+                           ? static_cast<int64_t>(*instruction - (code + layout_.code.instructions))
+                           : int64_t{static_cast<int32_t>(*instruction)} * layout_.code.instruction_bytes;
+    return Frame{std::move(*function), std::move(*file),
+                 line_of(layout_.line_table, *lines, *first_line, at)};
+}
+
+std::optional<std::string> Python::read_text(uint64_t address) const {
+    const auto length = process_->read<uint64_t>(address + layout_.text.length);
+    const auto state = process_->read<uint32_t>(address + layout_.text.state);
+    if (!length || !state) return std::nullopt;
+    const unsigned bytes = *state >> 2 & 7;  // a character's
+    const bool is_in_one_piece = *state >> 5 & 1, is_ascii = *state >> 6 & 1;
+    if (!is_in_one_piece || (bytes != 1 && bytes != 2 && bytes != 4)) return std::nullopt;
+    std::string raw(std::min(*length, kMaxText) * bytes, '\0');
+    if (!process_->read(address + (is_ascii ? layout_.text.ascii : layout_.text.wide), raw.data(),
+                        raw.size()))
+        return std::nullopt;
+    std::string text;
+    for (size_t i = 0; i < raw.size(); i += bytes) {
+        uint32_t character = 0;
+        std::memcpy(&character, raw.data() + i, bytes);
+        append_utf8(text, character);
+    }
+    return text;
+}
+
+std::optional<std::string> Python::read_bytes(uint64_t address) const {
+    const auto size = process_->read<uint64_t>(address + layout_.bytes.size);
+    if (!size || *size > kMaxLines) return std::nullopt;
+    std::string bytes(*size, '\0');
+    if (!process_->read(address + layout_.bytes.content, bytes.data(), bytes.size())) return std::nullopt;
+    return bytes;
+}
+
+}  // namespace dp::stacks

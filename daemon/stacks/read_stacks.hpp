@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a process's threads are doing, in whatever language that can be read.
+#pragma once
+
+#include "stacks/stack.hpp"
+
+namespace dp::stacks {
+
+// Stops and changes nothing in the process, which must be the caller's user's.
+ProcessStacks read_stacks(pid_t pid);
+
+}  // namespace dp::stacks

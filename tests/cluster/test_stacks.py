@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dpctl stacks`: the lines of Python that the processes of a node are in, with the Python of the Slurm that is tested."""
+import os
+import re
+
+import pytest
+from localcluster.harness import BUILD, until
+
+DPCTL = os.path.join(BUILD, "bin/dpctl")
+RANKS = """import os, signal, threading
+
+def all_reduce():
+    signal.pause()
+
+class Loader:
+    def load_batch(self, fifo):
+        with open(fifo):
+            pass
+
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+os.mkfifo(f"fifo-{os.environ['RANK']}")
+print(os.environ["RANK"], os.getpid(), flush=True)
+if os.environ["RANK"] == "2":
+    Loader().load_batch("fifo-2")
+all_reduce()
+"""
+
+
+@pytest.fixture
+def ranks(cluster, tmp_path_factory):
+    """→ a running step of four ranks on node02, and their processes by rank."""
+    folder = os.path.join("/home/alice", tmp_path_factory.mktemp("stacks").name)
+    cluster.run(["mkdir", folder], check=True)
+    script = os.path.join(folder, "train.py")
+    with open(cluster.host_path(script), "w", encoding="ascii") as file:
+        file.write(RANKS)
+    srun = cluster.popen(["srun", "-w", "node02", "-N1", "-n4", "--dp-world=auto", "python3", script], cwd=folder)
+    pids = dict(map(int, srun.stdout.readline().split()) for _ in range(4))
+    yield script, [pids[rank] for rank in range(4)]
+    cluster.run(["scancel", "-u", "alice"])
+    srun.wait(timeout=60)
+    cluster.run(["rm", "-r", folder], check=True)
+    cluster.assert_nothing_left(deadline=10)
+    cluster.assert_idle(deadline=30)
+
+
+def stacks(cluster, *words, user="alice"):
+    return cluster.node("node02", ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", DPCTL, "stacks", *map(str, words)])
+
+
+def test_the_rank_that_does_something_else_stands_out(cluster, ranks):
+    script, pids = ranks
+
+    def shown():
+        done = stacks(cluster, "--pid", *pids)
+        assert done.returncode == 0 and done.stderr == "", done
+        return done.stdout if done.stdout.startswith("3 processes") else None
+
+    text = until(shown, 10, "three ranks that are alike")
+    others = ", ".join(str(pid) for rank, pid in enumerate(pids) if rank != 2)
+    assert text == (f"3 processes ({others}): all_reduce (train.py:4)\n"
+                    f"    all_reduce ({script}:4)\n"
+                    f"    <module> ({script}:16)\n"
+                    f"process {pids[2]}: Loader.load_batch (train.py:8)\n"
+                    f"    Loader.load_batch ({script}:8)\n"
+                    f"    <module> ({script}:15)\n")
+    threads = stacks(cluster, "--threads", "--pid", pids[2]).stdout
+    assert re.search(r"\n  and a thread: Condition\.wait \(threading\.py:\d+\)\n", threads), threads
+
+
+def test_another_users_processes_are_not_read(cluster, ranks):
+    _, pids = ranks
+    done = stacks(cluster, "--pid", pids[0], user="bob")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"dpctl: process {pids[0]} may not be read: it is another user's, or has changed its user\n"
+    done = stacks(cluster, "--pid", pids[0], 999999)
+    assert done.returncode == 1 and done.stdout.startswith(f"process {pids[0]}: all_reduce "), done
+    assert done.stderr == "dpctl: process 999999 has ended\n"

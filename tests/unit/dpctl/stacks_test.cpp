@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "dpctl/commands.hpp"
+
+namespace dp {
+namespace {
+
+using stacks::ProcessStacks;
+using stacks::ThreadStack;
+
+const ThreadStack kReduces{
+    11, {{"all_reduce", "/lib/torch/distributed_c10d.py", 2501}, {"<module>", "train.py", 40}}, ""};
+const ThreadStack kLoads{
+    12, {{"load_batch", "/home/a/train.py", 88}}, "the calls around these are not shown"};
+const ThreadStack kHasNone{13, {}, ""};
+
+TEST(DpctlStacks, ThoseThatAreAlikeAreShownOnce) {
+    const std::vector<ProcessStacks> processes = {
+        {7, {kLoads, kHasNone}, ""},
+        {8, {kReduces}, ""},
+        {9, {}, "process 9 has ended"},
+        {10, {ThreadStack{10, kReduces.frames, ""}, kHasNone}, ""},
+    };
+    EXPECT_EQ(stacks_text(processes, false),
+              "2 processes (8, 10): all_reduce (distributed_c10d.py:2501)\n"
+              "    all_reduce (/lib/torch/distributed_c10d.py:2501)\n"
+              "    <module> (train.py:40)\n"
+              "process 7: load_batch (train.py:88)\n"
+              "    load_batch (/home/a/train.py:88)\n"
+              "    (the calls around these are not shown)\n");
+    EXPECT_EQ(stacks_text(processes, true),
+              "process 7: load_batch (train.py:88)\n"
+              "    load_batch (/home/a/train.py:88)\n"
+              "    (the calls around these are not shown)\n"
+              "  and a thread: no Python code\n"
+              "process 8: all_reduce (distributed_c10d.py:2501)\n"
+              "    all_reduce (/lib/torch/distributed_c10d.py:2501)\n"
+              "    <module> (train.py:40)\n"
+              "process 10: all_reduce (distributed_c10d.py:2501)\n"
+              "    all_reduce (/lib/torch/distributed_c10d.py:2501)\n"
+              "    <module> (train.py:40)\n"
+              "  and a thread: no Python code\n");
+}
+
+TEST(DpctlStacks, ForMachines) {
+    EXPECT_EQ(stacks_json({{7, {kLoads}, ""}, {9, {}, "process 9 has ended"}}),
+              R"([
+  {
+    "pid": 7,
+    "threads": [
+      {
+        "thread": 12,
+        "frames": [
+          {
+            "function": "load_batch",
+            "file": "/home/a/train.py",
+            "line": 88
+          }
+        ],
+        "incomplete": "the calls around these are not shown"
+      }
+    ]
+  },
+  {
+    "pid": 9,
+    "unknown": "process 9 has ended",
+    "threads": []
+  }
+]
+)");
+}
+
+}  // namespace
+}  // namespace dp

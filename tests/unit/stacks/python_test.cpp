@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// With this machine's Python; tests/cluster/test_stacks.py has others.
+#include "stacks/python.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "stacks/read_stacks.hpp"
+
+namespace dp::stacks {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// A program that runs until it goes out of scope.
+class Program {
+ public:
+    explicit Program(std::vector<const char*> command) {
+        command.push_back(nullptr);
+        int said[2];
+        if (pipe(said) != 0) return;
+        pid_ = fork();
+        if (pid_ == 0) {
+            dup2(said[1], STDOUT_FILENO);
+            execv(command[0], const_cast<char**>(command.data()));
+            _exit(127);
+        }
+        close(said[1]);
+        said_ = said[0];
+    }
+    ~Program() {
+        kill(pid_, SIGKILL);
+        waitpid(pid_, nullptr, 0);
+        close(said_);
+    }
+    pid_t pid() const { return pid_; }
+    // Until it has written something.
+    void wait() const {
+        char c = 0;
+        ASSERT_EQ(read(said_, &c, 1), 1);
+    }
+
+ private:
+    pid_t pid_ = 0;
+    int said_ = -1;
+};
+
+struct Script {
+    std::string path = testing::TempDir() + "slurm-dp-stacks-" + std::to_string(getpid()) + ".py";
+    explicit Script(const char* text) { std::ofstream(path) << text; }
+    ~Script() { unlink(path.c_str()); }
+};
+
+// Until the main thread is in that function: what the script has said comes shortly before.
+ProcessStacks stacks_in(pid_t pid, std::string_view function) {
+    ProcessStacks found;
+    for (int waited = 0; waited < 5000; ++waited) {
+        found = read_stacks(pid);
+        if (!found.threads.empty() && !found.threads[0].frames.empty() &&
+            found.threads[0].frames[0].function == function)
+            break;
+        usleep(1000);
+    }
+    return found;
+}
+
+TEST(StacksPython, TheCallsOfAThreadThatWaits) {
+    const Script script(
+        "import time\n"
+        "class Lädt:\n"
+        "    def batch(self, n):\n"
+        "        if n:\n"
+        "            return self.batch(n - 1)\n"
+        "        time.sleep(\n"
+        "            1000)\n"
+        "def steps():\n"
+        "    yield Lädt().batch(1)\n"
+        "print('here', flush=True)\n"
+        "for step in steps():\n"
+        "    pass\n");
+    const Program python({"/usr/bin/python3", script.path.c_str()});
+    python.wait();
+    const ProcessStacks found = stacks_in(python.pid(), "Lädt.batch");
+    ASSERT_EQ(found.unknown, "");
+    ASSERT_EQ(found.threads.size(), 1U);
+    EXPECT_EQ(found.threads[0].thread, python.pid());
+    EXPECT_EQ(found.threads[0].incomplete, "");
+    EXPECT_THAT(found.threads[0].frames,
+                ElementsAre(Frame{"Lädt.batch", script.path, 6}, Frame{"Lädt.batch", script.path, 5},
+                            Frame{"steps", script.path, 9}, Frame{"<module>", script.path, 11}));
+}
+
+TEST(StacksPython, EachThreadWithItsNumber) {
+    const Script script(
+        "import threading, time\n"
+        "def loads():\n"
+        "    print(threading.get_native_id(), flush=True)\n"
+        "    time.sleep(1000)\n"
+        "def works():\n"
+        "    while True: sum(i * i for i in range(100))\n"
+        "threading.Thread(target=loads).start()\n"
+        "works()\n");
+    const Program python({"/usr/bin/python3", script.path.c_str()});
+    python.wait();
+    ProcessStacks found;
+    for (int waited = 0; waited < 5000; ++waited) {
+        found = read_stacks(python.pid());
+        if (found.threads.size() == 2 && found.threads[0].incomplete.empty() &&
+            found.threads[1].frames.size() > 3 && found.threads[1].frames[0].line == 4)
+            break;
+        usleep(1000);
+    }
+    ASSERT_EQ(found.threads.size(), 2U);
+    EXPECT_EQ(found.threads[0].thread, python.pid());
+    EXPECT_EQ(found.threads[0].frames.back(), (Frame{"<module>", script.path, 8}));
+    EXPECT_GT(found.threads[1].thread, python.pid());
+    EXPECT_EQ(found.threads[1].frames.front(), (Frame{"loads", script.path, 4}));
+    // A busy thread's calls may change while they are read; then they are read again.
+    int whole = 0;
+    for (int i = 0; i < 200; ++i) {
+        const auto again = read_stacks(python.pid()).threads;
+        ASSERT_EQ(again.size(), 2U);
+        if (!again[0].incomplete.empty()) continue;
+        ++whole;
+        EXPECT_EQ(again[0].frames.back(), (Frame{"<module>", script.path, 8}));
+        EXPECT_EQ(again[0].frames.end()[-2], (Frame{"works", script.path, 6}));
+    }
+    EXPECT_GT(whole, 100);
+}
+
+TEST(StacksPython, ADeepRecursionIsCut) {
+    const Script script(
+        "import sys, time\n"
+        "sys.setrecursionlimit(100000)\n"
+        "def deep(n):\n"
+        "    if n == 0: print('here', flush=True); time.sleep(1000)\n"
+        "    deep(n - 1)\n"
+        "deep(2000)\n");
+    const Program python({"/usr/bin/python3", script.path.c_str()});
+    python.wait();
+    const ProcessStacks found = stacks_in(python.pid(), "deep");
+    ASSERT_EQ(found.threads.size(), 1U);
+    EXPECT_EQ(found.threads[0].frames.size(), 512U);
+    EXPECT_THAT(found.threads[0].incomplete, HasSubstr("not shown"));
+}
+
+// A file or a function may be called anything.
+TEST(StacksPython, NothingThatChangesATerminalComesThrough) {
+    const Script script(
+        "import time\n"
+        "exec(compile('def f():\\n\\n  time.sleep(1000)\\nprint(1, flush=True)\\nf()',"
+        " '\\x1b[31m\\x9b\\ud800\\n', 'exec'), {'time': time})\n");
+    const Program python({"/usr/bin/python3", script.path.c_str()});
+    python.wait();
+    const ProcessStacks found = stacks_in(python.pid(), "f");
+    ASSERT_EQ(found.threads.size(), 1U);
+    EXPECT_EQ(found.threads[0].frames.front(), (Frame{"f", "?[31m???", 3}));
+}
+
+TEST(StacksPython, AProgramWithoutPythonIsSaidToBeOne) {
+    const Program sleep({"/bin/sleep", "1000"});
+    usleep(50'000);
+    EXPECT_THAT(read_stacks(sleep.pid()).unknown, HasSubstr("runs no Python"));
+}
+
+}  // namespace
+}  // namespace dp::stacks
