@@ -4,9 +4,12 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <gelf.h>
+#include <limits.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <memory>
@@ -51,12 +54,37 @@ uint64_t first_address(Elf* elf) {
 
 std::string why_unreadable(pid_t pid, int error) {
     const std::string process = "process " + std::to_string(pid);
-    if (error == ENOENT || error == ESRCH) return process + " has ended";
+    struct stat owner {};
+    if (error == ENOENT || error == ESRCH || stat(proc(pid, "").c_str(), &owner) != 0)
+        return "there is no " + process;
     if (error != EACCES && error != EPERM)
         return process + "'s memory cannot be opened: " + errno_text(error);
-    if (parse_number<int>(printable(read_file("/proc/sys/kernel/yama/ptrace_scope"), 1)).value_or(0) > 0)
-        return process + " may not be read: kernel.yama.ptrace_scope lets only its ancestors do that";
-    return process + " may not be read: it is another user's, or has changed its user";
+    if (geteuid() != 0 && owner.st_uid != geteuid())
+        return process + " may not be read: it is another user's, or has changed its user";
+    const std::string scope = read_file("/proc/sys/kernel/yama/ptrace_scope").substr(0, 1);
+    if (scope == "1")
+        return process + " may not be read: kernel.yama.ptrace_scope=1 lets only its ancestors do that";
+    if (scope == "2" || scope == "3")
+        return process + " may not be read: kernel.yama.ptrace_scope=" + scope + " forbids it";
+    return process + " may not be read: the kernel or the process itself (PR_SET_DUMPABLE) forbids it";
+}
+
+// A regular file: to open anything else may wait, or do something.
+Fd open_regular(const std::string& path) {
+    const Fd found(open(path.c_str(), O_PATH | O_CLOEXEC));
+    struct stat what {};
+    if (!found || fstat(found.get(), &what) != 0) return Fd();
+    if (!S_ISREG(what.st_mode)) {
+        errno = EINVAL;
+        return Fd();
+    }
+    return Fd(open(("/proc/self/fd/" + std::to_string(found.get())).c_str(), O_RDONLY | O_CLOEXEC));
+}
+
+bool is_32_bit(const Fd& program) {
+    std::array<char, EI_NIDENT> start{};
+    return program && pread(program.get(), start.data(), start.size(), 0) == EI_NIDENT &&
+           start[EI_CLASS] == ELFCLASS32;
 }
 
 }  // namespace
@@ -78,24 +106,26 @@ std::vector<Mapping> parse_maps(std::string_view text) {
 
 std::vector<Symbol> find_symbols(int file, std::initializer_list<std::string_view> names) {
     elf_version(EV_CURRENT);
-    const std::unique_ptr<Elf, int (*)(Elf*)> elf(elf_begin(file, ELF_C_READ_MMAP, nullptr), elf_end);
-    if (!elf) return {};
+    // Not mapped: the file may be cut meanwhile.
+    const std::unique_ptr<Elf, int (*)(Elf*)> elf(elf_begin(file, ELF_C_READ, nullptr), elf_end);
+    if (!elf || gelf_getclass(elf.get()) != ELFCLASS64) return {};
     const uint64_t base = first_address(elf.get());
     std::vector<Symbol> found;
+    const auto is_new = [&](std::string_view name) {
+        return std::none_of(found.begin(), found.end(), [&](const Symbol& one) { return one.name == name; });
+    };
     for (Elf_Scn* section = nullptr; (section = elf_nextscn(elf.get(), section));) {
         GElf_Shdr header;
-        if (!gelf_getshdr(section, &header) ||
-            (header.sh_type != SHT_DYNSYM && header.sh_type != SHT_SYMTAB) || header.sh_entsize == 0)
+        if (!gelf_getshdr(section, &header) || (header.sh_type != SHT_DYNSYM && header.sh_type != SHT_SYMTAB))
             continue;
         Elf_Data* const data = elf_getdata(section, nullptr);
-        for (size_t i = 0; data && i < header.sh_size / header.sh_entsize; ++i) {
-            GElf_Sym symbol;
-            if (!gelf_getsym(data, static_cast<int>(i), &symbol) || symbol.st_shndx == SHN_UNDEF) continue;
+        GElf_Sym symbol;
+        for (int i = 0; data && found.size() < names.size() && gelf_getsym(data, i, &symbol); ++i) {
             const char* const name = elf_strptr(elf.get(), header.sh_link, symbol.st_name);
-            if (name && std::find(names.begin(), names.end(), name) != names.end())
+            if (symbol.st_shndx != SHN_UNDEF && name &&
+                std::find(names.begin(), names.end(), name) != names.end() && is_new(name))
                 found.push_back({name, symbol.st_value - base});
         }
-        if (found.size() >= names.size()) break;
     }
     return found;
 }
@@ -106,7 +136,14 @@ Try<Process> Process::open(pid_t pid) {
     process.memory_.reset(::open(proc(pid, "mem").c_str(), O_RDONLY | O_CLOEXEC));
     if (!process.memory_) return fail(why_unreadable(pid, errno));
     process.mappings_ = parse_maps(read_file(proc(pid, "maps")));
-    if (process.mappings_.empty()) return fail(why_unreadable(pid, ESRCH));
+    if (process.mappings_.empty())
+        return fail("process " + std::to_string(pid) +
+                    " has no memory of its own: it is ending, or the kernel's");
+    std::array<char, PATH_MAX> path;
+    const ssize_t size = readlink(proc(pid, "exe").c_str(), path.data(), path.size());
+    process.program_.assign(path.data(), size > 0 ? static_cast<size_t>(size) : 0);
+    if (is_32_bit(open_regular(proc(pid, "exe"))))
+        return fail("process " + std::to_string(pid) + " is a 32-bit program, whose calls are not read here");
     return process;
 }
 
@@ -115,7 +152,8 @@ std::optional<pid_t> innermost_number(std::string_view status) {
     const size_t at = status.find(kKey);
     if (at == std::string_view::npos) return std::nullopt;
     status.remove_prefix(at + kKey.size());
-    return parse_number<pid_t>(split(status.substr(0, status.find('\n')), '\t').back());
+    status = status.substr(0, status.find('\n'));
+    return parse_number<pid_t>(status.substr(status.rfind('\t') + 1));
 }
 
 std::map<pid_t, pid_t> Process::threads() const {
@@ -133,15 +171,25 @@ std::map<pid_t, pid_t> Process::threads() const {
 }
 
 bool Process::read(uint64_t address, void* to, size_t size) const {
+    constexpr uint64_t kLeast = 64;  // a read of one byte takes its time, too
+    const uint64_t cost = std::max<uint64_t>(size, kLeast);
+    if (cost > left_to_read_) return false;
+    left_to_read_ -= cost;
     return pread(memory_.get(), to, size, static_cast<off_t>(address)) == static_cast<ssize_t>(size);
 }
 
-std::vector<Symbol> Process::symbols(const std::string& path,
-                                     std::initializer_list<std::string_view> names) const {
+Fd Process::open_file(const std::string& path) const {
+    // Its program can be opened also if it has been replaced meanwhile.
+    return open_regular(path == program_ ? proc(pid_, "exe") : proc(pid_, "root" + path));
+}
+
+Try<std::vector<Symbol>> Process::symbols(const std::string& path,
+                                          std::initializer_list<std::string_view> names) const {
     const auto first = std::find_if(mappings_.begin(), mappings_.end(),
                                     [&](const Mapping& one) { return one.path == path; });
-    const Fd file(::open(proc(pid_, "root" + path).c_str(), O_RDONLY | O_CLOEXEC));
-    if (first == mappings_.end() || !file) return {};
+    if (first == mappings_.end()) return fail(printable(path) + " is not mapped");
+    const Fd file = open_file(path);
+    if (!file) return fail(printable(path) + " cannot be read: " + errno_text(errno));
     auto found = find_symbols(file.get(), names);
     for (Symbol& symbol : found) symbol.address += first->begin - first->offset;
     return found;

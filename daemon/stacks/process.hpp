@@ -29,12 +29,12 @@ struct Mapping {
 // The mapped files in a /proc/PID/maps, each mapping of each. Pure.
 std::vector<Mapping> parse_maps(std::string_view text);
 
-// A program's or library's symbol, in the ELF file `file`, as an address relative to where the file is loaded; none if
-// it has no such symbol. `names`: the first that is found.
 struct Symbol {
     std::string name;
     uint64_t address = 0;
 };
+
+// Those of these symbols that a 64-bit ELF file defines, relative to where the file is loaded. `file` may be anything.
 std::vector<Symbol> find_symbols(int file, std::initializer_list<std::string_view> names);
 
 // A thread's number in the innermost pid namespace that it is in, from its /proc/PID/task/TID/status. Pure.
@@ -42,7 +42,7 @@ std::optional<pid_t> innermost_number(std::string_view status);
 
 class Process {
  public:
-    // Fails if the process is gone, another user's, or not to be read (kernel.yama.ptrace_scope).
+    // Fails if the process is gone, another user's, of 32 bits, or not to be read (kernel.yama.ptrace_scope).
     static Try<Process> open(pid_t pid);
 
     pid_t pid() const { return pid_; }
@@ -52,6 +52,7 @@ class Process {
     // ten thousand.
     std::map<pid_t, pid_t> threads() const;
 
+    // False also once more has been read than any honest process needs: what one points to may have no end.
     bool read(uint64_t address, void* to, size_t size) const;
     template <typename T>
     std::optional<T> read(uint64_t address) const {
@@ -60,14 +61,22 @@ class Process {
         return value;
     }
 
+    // The path of its program.
+    const std::string& program() const { return program_; }
+
     // The symbols of a mapped file, at their addresses in the process. Looks for the file where the process sees it, a
-    // container's too.
-    std::vector<Symbol> symbols(const std::string& path, std::initializer_list<std::string_view> names) const;
+    // container's too. Fails if the file cannot be read.
+    Try<std::vector<Symbol>> symbols(const std::string& path,
+                                     std::initializer_list<std::string_view> names) const;
 
  private:
     pid_t pid_ = 0;
     Fd memory_;
+    std::string program_;
     std::vector<Mapping> mappings_;
+    mutable uint64_t left_to_read_ = uint64_t{256} << 20;
+
+    Fd open_file(const std::string& path) const;
 };
 
 }  // namespace dp::stacks

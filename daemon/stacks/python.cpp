@@ -13,24 +13,27 @@
 namespace dp::stacks {
 namespace {
 
-// More than anybody reads, and than a process can make up to keep us busy.
+// More than anybody reads.
 constexpr size_t kMaxInterpreters = 64, kMaxThreads = 4096, kMaxFrames = 512;
 constexpr uint64_t kMaxText = 4096, kMaxLines = 1 << 20;
-// How often a stack is read anew that has changed meanwhile.
+// How often a stack, or the list of threads, is read anew that has changed meanwhile.
 constexpr int kAttempts = 5;
+constexpr uint64_t kTag = 7;  // 3.14 marks pointers in these bits
 
 std::string_view file_name(std::string_view path) {
     return path.substr(path.rfind('/') + 1);
 }
 
 // The mapped files that may hold an interpreter, the likeliest first.
-std::vector<std::string> files_of_python(const std::vector<Mapping>& mappings) {
+std::vector<std::string> files_of_python(const Process& process) {
     std::vector<std::string> files;
+    const auto add = [&](const std::string& path) {
+        if (std::find(files.begin(), files.end(), path) == files.end()) files.push_back(path);
+    };
     for (const std::string_view beginning : {"libpython", "python"})
-        for (const Mapping& one : mappings)
-            if (file_name(one.path).starts_with(beginning)) files.push_back(one.path);
-    files.push_back(mappings.front().path);  // a program that contains one
-    files.erase(std::unique(files.begin(), files.end()), files.end());
+        for (const Mapping& one : process.mappings())
+            if (file_name(one.path).starts_with(beginning)) add(one.path);
+    add(process.program());  // which may contain one
     return files;
 }
 
@@ -61,11 +64,11 @@ Try<PythonLayout> layout_of(const Process& process, const std::vector<Symbol>& s
         if (const auto number = process.read<uint64_t>(at))
             version = {static_cast<unsigned>(*number >> 24 & 0xff),
                        static_cast<unsigned>(*number >> 16 & 0xff)};
-    if (!version) return fail("it is not known which version of Python " + std::string(file) + " is");
+    if (!version) return fail("it is not known which version of Python " + printable(file) + " is");
     return layout_of_version(*version);
 }
 
-// Where a thread's number is in what pthread_self() points to. The C library keeps it in one place, ours as theirs.
+// Where glibc keeps a thread's number in what pthread_self() points to.
 size_t offset_of_thread_number() {
     static const size_t offset = [] {
         const auto* const self = reinterpret_cast<const char*>(pthread_self());
@@ -100,8 +103,8 @@ void append_utf8(std::string& text, uint32_t c) {
 }  // namespace
 
 Try<std::optional<Python>> Python::find(const Process& process) {
-    for (const std::string& file : files_of_python(process.mappings())) {
-        const auto symbols = process.symbols(file, {"_PyRuntime", "PyCode_Type", "Py_Version"});
+    for (const std::string& file : files_of_python(process)) {
+        const auto symbols = DP_TRY(process.symbols(file, {"_PyRuntime", "PyCode_Type", "Py_Version"}));
         Python python;
         python.runtime_ = address_of(symbols, "_PyRuntime");
         if (python.runtime_ == 0) continue;
@@ -125,19 +128,35 @@ std::vector<ThreadStack> Python::stacks() const {
         }
         interpreter = process_->read<uint64_t>(*interpreter + layout_.interpreter.next);
     }
-    std::stable_partition(stacks.begin(), stacks.end(),
-                          [&](const ThreadStack& one) { return one.thread == process_->pid(); });
+    // The main thread was there first, and Python puts new ones before the others.
+    auto main = std::find_if(stacks.begin(), stacks.end(),
+                             [&](const ThreadStack& one) { return one.thread == process_->pid(); });
+    if (main == stacks.end() && !stacks.empty()) --main;
+    if (!stacks.empty()) std::rotate(stacks.begin(), main, main + 1);
     return stacks;
 }
 
-std::vector<ThreadStack> Python::threads_of(uint64_t interpreter) const {
-    std::vector<ThreadStack> stacks;
+// Whether the list was read to its end.
+bool Python::list_threads(uint64_t interpreter, std::vector<uint64_t>& threads) const {
     auto thread = process_->read<uint64_t>(interpreter + layout_.interpreter.first_thread);
-    for (size_t i = 0; i < kMaxThreads && thread && *thread != 0; ++i) {
-        if (process_->read<uint64_t>(*thread + layout_.thread.interpreter) != interpreter) break;
-        stacks.push_back(stack_of(*thread));
+    while (thread && *thread != 0 && threads.size() < kMaxThreads) {
+        if (process_->read<uint64_t>(*thread + layout_.thread.interpreter) != interpreter) return false;
+        threads.push_back(*thread);
         thread = process_->read<uint64_t>(*thread + layout_.thread.next);
     }
+    return thread && *thread == 0;
+}
+
+std::vector<ThreadStack> Python::threads_of(uint64_t interpreter) const {
+    std::vector<uint64_t> threads;
+    bool is_whole = false;
+    for (int attempt = 0; attempt < kAttempts && !is_whole; ++attempt) {
+        threads.clear();
+        is_whole = list_threads(interpreter, threads);
+    }
+    std::vector<ThreadStack> stacks;
+    for (const uint64_t thread : threads) stacks.push_back(stack_of(thread));
+    if (!is_whole) stacks.push_back({0, {}, "more threads, which cannot be listed"});
     return stacks;
 }
 
@@ -155,11 +174,11 @@ ThreadStack Python::stack_of(uint64_t thread) const {
         stack.frames.clear();
         const auto innermost = innermost_frame(thread);
         if (innermost && read_frames(*innermost, stack.frames) && innermost_frame(thread) == innermost) {
-            if (stack.frames.size() == kMaxFrames) stack.incomplete = "the calls around these are not shown";
+            if (stack.frames.size() == kMaxFrames) stack.incomplete = "outer calls are not shown";
             return stack;
         }
     }
-    stack.incomplete = "the thread went on while its calls were read";
+    stack.incomplete = "its calls changed while they were being read";
     return stack;
 }
 
@@ -171,7 +190,6 @@ std::optional<uint64_t> Python::innermost_frame(uint64_t thread) const {
 
 // False if a frame is not one (any more).
 bool Python::read_frames(uint64_t frame, std::vector<Frame>& frames) const {
-    constexpr uint64_t kTag = 7;        // 3.14 marks pointers in these bits
     constexpr unsigned kGenerator = 1;  // an owner
     for (size_t i = 0; frame != 0 && frames.size() < kMaxFrames; ++i) {
         const unsigned owner =
@@ -200,9 +218,14 @@ std::optional<Frame> Python::read_frame(uint64_t frame, uint64_t code) const {
     const auto first_line = process_->read<uint32_t>(code + layout_.code.first_line);
     const auto instruction = process_->read<uint64_t>(frame + layout_.frame.instruction);
     if (!function || !file || !lines || !first_line || !instruction) return std::nullopt;
+    // Another function may have been called meanwhile, whose frame lies there now.
+    if ((process_->read<uint64_t>(frame + layout_.frame.code).value_or(0) & ~kTag) != code)
+        return std::nullopt;
     const int64_t at = layout_.code.instructions != 0
                            ? static_cast<int64_t>(*instruction - (code + layout_.code.instructions))
                            : int64_t{static_cast<int32_t>(*instruction)} * layout_.code.instruction_bytes;
+    constexpr int64_t kNotBegun = -2;
+    if (at < kNotBegun) return std::nullopt;
     return Frame{std::move(*function), std::move(*file),
                  line_of(layout_.line_table, *lines, *first_line, at)};
 }

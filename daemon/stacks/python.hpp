@@ -29,6 +29,7 @@ class Python {
     uint64_t runtime_ = 0;    // _PyRuntime
     uint64_t code_type_ = 0;  // PyCode_Type
 
+    bool list_threads(uint64_t interpreter, std::vector<uint64_t>& threads) const;
     std::vector<ThreadStack> threads_of(uint64_t interpreter) const;
     pid_t number_of(uint64_t thread) const;
     ThreadStack stack_of(uint64_t thread) const;

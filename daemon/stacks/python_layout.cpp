@@ -84,7 +84,7 @@ Try<PythonLayout> layout_of_version(PythonVersion version) {
     if (version == PythonVersion{3, 10}) return with_frame_objects(96, 2, LineTable::ranges);
     if (version == PythonVersion{3, 11}) return of_3_11();
     if (version == PythonVersion{3, 12}) return of_3_12();
-    return fail(text(version) + "'s frames are not known here; 3.9 to 3.14 are");
+    return fail(text(version) + " is not supported (3.9 to 3.14 are)");
 }
 
 // The table's parts each begin with the size of what they tell of, and grow from version to version.
@@ -93,8 +93,8 @@ Try<PythonLayout> layout_of_table(std::span<const uint64_t, kDebugOffsets> table
                                 static_cast<unsigned>(table[1] >> 16 & 0xff)};
     if (table[0] != kDebugCookie) return fail("the interpreter carries no table of its structures");
     if (version != PythonVersion{3, 13} && version != PythonVersion{3, 14})
-        return fail(text(version) + "'s frames are not known here; 3.9 to 3.14 are");
-    if (table[2] != 0) return fail("a free-threaded Python's frames are not known here");
+        return fail(text(version) + " is not supported (3.9 to 3.14 are)");
+    if (table[2] != 0) return fail("free-threaded Python is not supported");
     const bool is_3_13 = version.minor == 13;
     const auto thread = table.subspan(is_3_13 ? 19 : 22);
     const auto frame = table.subspan(is_3_13 ? 28 : 31);

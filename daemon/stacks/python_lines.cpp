@@ -35,7 +35,7 @@ int64_t by_ranges(std::string_view table, int64_t line, int64_t at) {
 // Six bits a byte, the lowest first; the next bit says that there are more.
 uint64_t variable_number(std::string_view bytes) {
     uint64_t value = 0;
-    for (size_t i = 0; i < bytes.size() && i < 8; ++i) {
+    for (size_t i = 0; i < bytes.size() && i < 6; ++i) {
         value |= uint64_t{byte(bytes[i]) & 63U} << (6 * i);
         if (!(byte(bytes[i]) & 64)) break;
     }
@@ -44,7 +44,7 @@ uint64_t variable_number(std::string_view bytes) {
 
 // Entries that begin with a byte of 1, four bits for the kind, three for the length.
 int64_t by_locations(std::string_view table, int64_t line, int64_t at) {
-    enum : unsigned { one_line_later = 10, two_lines_later = 12, no_columns = 13, whole = 14, no_line = 15 };
+    enum : unsigned { same_line = 10, two_lines_later = 12, no_columns = 13, whole = 14, no_line = 15 };
     constexpr int64_t kInstruction = 2;  // bytes
     int64_t end = 0;
     for (size_t i = 0; i < table.size();) {
@@ -53,8 +53,8 @@ int64_t by_locations(std::string_view table, int64_t line, int64_t at) {
         if (kind == no_columns || kind == whole) {
             const uint64_t coded = variable_number(table.substr(i));  // the lowest bit is the sign
             line += coded & 1 ? -static_cast<int64_t>(coded >> 1) : static_cast<int64_t>(coded >> 1);
-        } else if (kind >= one_line_later && kind <= two_lines_later) {
-            line += kind - 10;
+        } else if (kind >= same_line && kind <= two_lines_later) {
+            line += kind - same_line;
         }
         end += ((first & 7) + 1) * kInstruction;
         if (at < end) return kind == no_line ? 0 : line;

@@ -9,11 +9,12 @@ namespace {
 
 Try<std::vector<ThreadStack>> read_python(pid_t pid) {
     const auto process = DP_TRY(Process::open(pid));
-    const auto python = DP_TRY(Python::find(process));
-    if (!python) return fail("process " + std::to_string(pid) + " runs no Python");
-    auto threads = python->stacks();
-    if (threads.empty())
-        return fail("process " + std::to_string(pid) + "'s Python has not started, or is ending");
+    const std::string name = "process " + std::to_string(pid);
+    const auto python = Python::find(process);
+    if (!python) return fail(name + ": " + python.error().message);
+    if (!*python) return fail(name + " runs no Python");
+    auto threads = (*python)->stacks();
+    if (threads.empty()) return fail(name + "'s Python has not started, or is ending");
     return threads;
 }
 

@@ -11,15 +11,14 @@ using stacks::ThreadStack;
 
 const ThreadStack kReduces{
     11, {{"all_reduce", "/lib/torch/distributed_c10d.py", 2501}, {"<module>", "train.py", 40}}, ""};
-const ThreadStack kLoads{
-    12, {{"load_batch", "/home/a/train.py", 88}}, "the calls around these are not shown"};
+const ThreadStack kLoads{12, {{"load_batch", "/home/a/train.py", 88}}, "outer calls are not shown"};
 const ThreadStack kHasNone{13, {}, ""};
 
 TEST(DpctlStacks, ThoseThatAreAlikeAreShownOnce) {
     const std::vector<ProcessStacks> processes = {
         {7, {kLoads, kHasNone}, ""},
         {8, {kReduces}, ""},
-        {9, {}, "process 9 has ended"},
+        {9, {}, "there is no process 9"},
         {10, {ThreadStack{10, kReduces.frames, ""}, kHasNone}, ""},
     };
     EXPECT_EQ(stacks_text(processes, false),
@@ -28,11 +27,11 @@ TEST(DpctlStacks, ThoseThatAreAlikeAreShownOnce) {
               "    <module> (train.py:40)\n"
               "process 7: load_batch (train.py:88)\n"
               "    load_batch (/home/a/train.py:88)\n"
-              "    (the calls around these are not shown)\n");
+              "    (outer calls are not shown)\n");
     EXPECT_EQ(stacks_text(processes, true),
               "process 7: load_batch (train.py:88)\n"
               "    load_batch (/home/a/train.py:88)\n"
-              "    (the calls around these are not shown)\n"
+              "    (outer calls are not shown)\n"
               "  and a thread: no Python code\n"
               "process 8: all_reduce (distributed_c10d.py:2501)\n"
               "    all_reduce (/lib/torch/distributed_c10d.py:2501)\n"
@@ -44,7 +43,7 @@ TEST(DpctlStacks, ThoseThatAreAlikeAreShownOnce) {
 }
 
 TEST(DpctlStacks, ForMachines) {
-    EXPECT_EQ(stacks_json({{7, {kLoads}, ""}, {9, {}, "process 9 has ended"}}),
+    EXPECT_EQ(stacks_json({{7, {kLoads}, ""}, {9, {}, "there is no process 9"}}),
               R"([
   {
     "pid": 7,
@@ -58,13 +57,13 @@ TEST(DpctlStacks, ForMachines) {
             "line": 88
           }
         ],
-        "incomplete": "the calls around these are not shown"
+        "incomplete": "outer calls are not shown"
       }
     ]
   },
   {
     "pid": 9,
-    "unknown": "process 9 has ended",
+    "unknown": "there is no process 9",
     "threads": []
   }
 ]

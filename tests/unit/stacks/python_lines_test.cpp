@@ -47,8 +47,8 @@ TEST(PythonLines, By311sLocations) {
         {{-2, 100}, {0, 100}, {1, 100}, {2, 101}, {5, 101}, {6, 98}, {8, 131}, {23, 131}, {24, 0}, {26, 0}});
 }
 
-// What a process that changes meanwhile, or that wants to do harm, may show.
-TEST(PythonLines, NonsenseHasNoLine) {
+// What a process that changes meanwhile, or that wants to do harm, may show. (The sanitizers watch.)
+TEST(PythonLines, NonsenseDoesNoHarm) {
     for (const auto kind : {LineTable::increments, LineTable::ranges, LineTable::locations})
         for (const Bytes& bytes :
              {Bytes{}, Bytes{255}, Bytes{255, 255, 255}, Bytes(1000, 255), Bytes(7, 240)})
@@ -56,6 +56,10 @@ TEST(PythonLines, NonsenseHasNoLine) {
                 const uint32_t line = line_of(kind, table(bytes), 5, at);
                 EXPECT_LE(line, 100'000U) << bytes.size() << " bytes, at " << at;
             }
+    // Each entry the largest number that there is.
+    std::string large;
+    for (int i = 0; i < 100'000; ++i) large += "\xef\x7f\x7f\x7f\x7f\x7f\x7f\x7e";
+    EXPECT_EQ(line_of(LineTable::locations, large, 5, INT64_MAX), 0U);
     EXPECT_EQ(line_of(LineTable::increments, table({2, -100}), 5, 4), 0U);
 }
 
