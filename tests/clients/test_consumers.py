@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from localcluster.harness import until
 
 PYTHON = "/usr/bin/python3"
 READERS = ["torch_env", "torchrun_child", "megatron", "deepspeed", "accelerate_gpu", "accelerate_cpu", "lightning", "jax", "composer"]
@@ -50,6 +51,24 @@ def test_lightning_and_openmp_where_nobody_gave_a_number_a_node(cluster, program
     assert [task["lightning"]["tasks_a_node"] for task in tasks] == [1, 1]
     # The nodes claim more CPUs than the machine below them has, and no task gets more than it is bound to.
     assert [task["openmp"]["threads"] for task in tasks] == [min(3, task["openmp"]["bound"]) for task in tasks]
+
+
+def test_a_script_with_lightnings_rules_requeues_its_job_at_sigusr1(cluster, programs):
+    """Nothing is unset by its user. (Lightning itself is not in Debian.)"""
+    cluster.run("rm -rf requeued requeued.out && mkdir requeued", cwd="/home/alice", check=True)
+    script = f"#!/bin/bash\nsrun --dp-world=auto {PYTHON} {programs}/requeues_like_lightning.py requeued\n"
+    job = cluster.run(["sbatch", "--parsable", "--requeue", "--open-mode=append", "-N2", "--ntasks-per-node=2", "-o", "requeued.out"],
+                      cwd="/home/alice", input=script, check=True).stdout.strip()
+
+    def said():
+        cluster.let_go(job)
+        return cluster.run("cat requeued.out 2>/dev/null", cwd="/home/alice").stdout
+
+    until(lambda: said().count(" trains\n") == 4, 60, "four ranks that train")
+    cluster.run(["scancel", "--signal=USR1", job], check=True)  # as sbatch --signal=USR1@… does: to the ranks of all steps
+    until(lambda: said().count(" of 4 goes on from step 12, restart 1\n") == 4, 150, "four ranks that go on")
+    cluster.assert_idle()
+    cluster.assert_nothing_left()
 
 
 @pytest.mark.parametrize("store", ["hold", "torch"])
