@@ -47,9 +47,27 @@ bool are_alike(const ProcessStacks& one, const ProcessStacks& other, bool all_th
 
 std::string calls(const ThreadStack& thread) {
     std::string out;
-    for (const Frame& frame : thread.frames) out += "    " + in_words(frame) + "\n";
+    for (auto frame = thread.frames.begin(); frame != thread.frames.end();) {
+        const auto other =
+            std::find_if(frame, thread.frames.end(), [&](const Frame& one) { return one != *frame; });
+        out += "    " + in_words(*frame);
+        if (other - frame > 1) out += fmt::format(", {} times", other - frame);
+        out += "\n";
+        frame = other;
+    }
     if (!thread.frames.empty() && !thread.incomplete.empty()) out += "    (" + thread.incomplete + ")\n";
     return out;
+}
+
+// To the group whose first is like it, else to one of its own.
+template <typename One, typename Alike>
+void add_to_group(std::vector<std::vector<const One*>>& groups, const One& one, Alike alike) {
+    const auto like = std::find_if(groups.begin(), groups.end(),
+                                   [&](const auto& group) { return alike(*group.front(), one); });
+    if (like == groups.end())
+        groups.push_back({&one});
+    else
+        like->push_back(&one);
 }
 
 std::string group_text(const std::vector<const ProcessStacks*>& group, bool all_threads) {
@@ -60,8 +78,21 @@ std::string group_text(const std::vector<const ProcessStacks*>& group, bool all_
                           ? fmt::format("process {}", pids.front())
                           : fmt::format("{} processes ({})", group.size(), fmt::join(pids, ", "));
     out += ": " + in_short(first.threads.front()) + "\n" + calls(first.threads.front());
-    for (size_t i = 1; all_threads && i < first.threads.size(); ++i)
-        out += fmt::format("  and a thread: {}\n", in_short(first.threads[i])) + calls(first.threads[i]);
+    if (!all_threads) return out;
+    std::vector<std::vector<const ThreadStack*>> threads;
+    for (size_t i = 1; i < first.threads.size(); ++i)
+        add_to_group(threads, first.threads[i],
+                     [](const auto& one, const auto& other) { return are_alike(one, other); });
+    for (const auto& alike : threads) {
+        std::vector<pid_t> numbers;
+        for (const ThreadStack* one : alike) numbers.push_back(one->thread);
+        // The numbers are those of one process.
+        const std::string which =
+            group.size() > 1
+                ? plural(alike.size(), "thread")
+                : fmt::format("{} {}", alike.size() > 1 ? "threads" : "thread", fmt::join(numbers, ", "));
+        out += fmt::format("  and {}: {}\n", which, in_short(*alike.front())) + calls(*alike.front());
+    }
     return out;
 }
 
@@ -71,13 +102,8 @@ std::string stacks_text(const std::vector<ProcessStacks>& processes, bool all_th
     std::vector<std::vector<const ProcessStacks*>> groups;
     for (const ProcessStacks& process : processes) {
         if (!process.unknown.empty()) continue;
-        const auto like = std::find_if(groups.begin(), groups.end(), [&](const auto& group) {
-            return are_alike(*group.front(), process, all_threads);
-        });
-        if (like == groups.end())
-            groups.push_back({&process});
-        else
-            like->push_back(&process);
+        add_to_group(groups, process,
+                     [&](const auto& one, const auto& other) { return are_alike(one, other, all_threads); });
     }
     std::stable_sort(groups.begin(), groups.end(),
                      [](const auto& one, const auto& other) { return one.size() > other.size(); });
@@ -107,7 +133,8 @@ std::string stacks_json(const std::vector<ProcessStacks>& processes) {
 
 int show_stacks(const StacksOptions& options) {
     std::vector<ProcessStacks> processes;
-    for (const pid_t pid : options.pids) processes.push_back(stacks::read_stacks(pid));
+    for (auto pid = options.pids.begin(); pid != options.pids.end(); ++pid)
+        if (std::find(options.pids.begin(), pid, *pid) == pid) processes.push_back(stacks::read_stacks(*pid));
     int exit_code = print(options.json ? stacks_json(processes) : stacks_text(processes, options.threads));
     for (const ProcessStacks& process : processes)
         if (!process.unknown.empty()) exit_code = complain(process.unknown);

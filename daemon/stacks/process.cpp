@@ -52,11 +52,14 @@ uint64_t first_address(Elf* elf) {
     return 0;
 }
 
+constexpr std::string_view kDeleted = " (deleted)";
+
 std::string why_unreadable(pid_t pid, int error) {
     const std::string process = "process " + std::to_string(pid);
     struct stat owner {};
-    if (error == ENOENT || error == ESRCH || stat(proc(pid, "").c_str(), &owner) != 0)
-        return "there is no " + process;
+    if (stat(proc(pid, "").c_str(), &owner) != 0) return "there is no " + process;
+    if (error == ENOENT || error == ESRCH)
+        return process + " has no memory of its own: it is ending, or the kernel's";
     if (error != EACCES && error != EPERM)
         return process + "'s memory cannot be opened: " + errno_text(error);
     if (geteuid() != 0 && owner.st_uid != geteuid())
@@ -99,7 +102,7 @@ std::vector<Mapping> parse_maps(std::string_view text) {
         next_word(line);  // the device
         next_word(line);  // the file's number
         if (begin && offset && line.starts_with('/'))
-            mappings.push_back({*begin, *offset, std::string(line)});
+            mappings.push_back({*begin, *offset, std::string(range), std::string(line)});
     }
     return mappings;
 }
@@ -133,16 +136,21 @@ std::vector<Symbol> find_symbols(int file, std::initializer_list<std::string_vie
 Try<Process> Process::open(pid_t pid) {
     Process process;
     process.pid_ = pid;
-    process.memory_.reset(::open(proc(pid, "mem").c_str(), O_RDONLY | O_CLOEXEC));
+    process.folder_ = proc(pid, "");
+    // Where the main thread has ended before the others, those still have it all.
+    if (read_file(process.folder_ + "maps").empty())
+        for (const auto& [there, here] : process.threads())
+            if (const std::string folder = proc(pid, "task/" + std::to_string(here) + "/");
+                !read_file(folder + "maps").empty())
+                process.folder_ = folder;
+    process.memory_.reset(::open((process.folder_ + "mem").c_str(), O_RDONLY | O_CLOEXEC));
     if (!process.memory_) return fail(why_unreadable(pid, errno));
-    process.mappings_ = parse_maps(read_file(proc(pid, "maps")));
-    if (process.mappings_.empty())
-        return fail("process " + std::to_string(pid) +
-                    " has no memory of its own: it is ending, or the kernel's");
+    process.mappings_ = parse_maps(read_file(process.folder_ + "maps"));
+    if (process.mappings_.empty()) return fail(why_unreadable(pid, ESRCH));
     std::array<char, PATH_MAX> path;
-    const ssize_t size = readlink(proc(pid, "exe").c_str(), path.data(), path.size());
+    const ssize_t size = readlink((process.folder_ + "exe").c_str(), path.data(), path.size());
     process.program_.assign(path.data(), size > 0 ? static_cast<size_t>(size) : 0);
-    if (is_32_bit(open_regular(proc(pid, "exe"))))
+    if (is_32_bit(open_regular(process.folder_ + "exe")))
         return fail("process " + std::to_string(pid) + " is a 32-bit program, whose calls are not read here");
     return process;
 }
@@ -178,9 +186,11 @@ bool Process::read(uint64_t address, void* to, size_t size) const {
     return pread(memory_.get(), to, size, static_cast<off_t>(address)) == static_cast<ssize_t>(size);
 }
 
-Fd Process::open_file(const std::string& path) const {
-    // Its program can be opened also if it has been replaced meanwhile.
-    return open_regular(path == program_ ? proc(pid_, "exe") : proc(pid_, "root" + path));
+Fd Process::open_file(const Mapping& mapping) const {
+    if (mapping.path == program_) return open_regular(folder_ + "exe");
+    if (!mapping.path.ends_with(kDeleted)) return open_regular(folder_ + "root" + mapping.path);
+    // Replaced meanwhile. (The kernel lets only root do that; the program itself can be opened by its user, too.)
+    return open_regular(folder_ + "map_files/" + mapping.range);
 }
 
 Try<std::vector<Symbol>> Process::symbols(const std::string& path,
@@ -188,7 +198,10 @@ Try<std::vector<Symbol>> Process::symbols(const std::string& path,
     const auto first = std::find_if(mappings_.begin(), mappings_.end(),
                                     [&](const Mapping& one) { return one.path == path; });
     if (first == mappings_.end()) return fail(printable(path) + " is not mapped");
-    const Fd file = open_file(path);
+    const Fd file = open_file(*first);
+    if (!file && path.ends_with(kDeleted))
+        return fail(printable(path.substr(0, path.size() - kDeleted.size())) +
+                    " has been replaced since the program started, and only root can still read the old one");
     if (!file) return fail(printable(path) + " cannot be read: " + errno_text(errno));
     auto found = find_symbols(file.get(), names);
     for (Symbol& symbol : found) symbol.address += first->begin - first->offset;

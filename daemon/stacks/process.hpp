@@ -23,6 +23,7 @@ namespace dp::stacks {
 struct Mapping {
     uint64_t begin = 0;
     uint64_t offset = 0;  // in the file
+    std::string range;    // "55d0c8a2e000-55d0c8a9d000"
     std::string path;
 };
 
@@ -71,12 +72,13 @@ class Process {
 
  private:
     pid_t pid_ = 0;
+    std::string folder_;  // below /proc
     Fd memory_;
     std::string program_;
     std::vector<Mapping> mappings_;
     mutable uint64_t left_to_read_ = uint64_t{256} << 20;
 
-    Fd open_file(const std::string& path) const;
+    Fd open_file(const Mapping& mapping) const;
 };
 
 }  // namespace dp::stacks

@@ -14,11 +14,12 @@ namespace dp::stacks {
 namespace {
 
 // More than anybody reads.
-constexpr size_t kMaxInterpreters = 64, kMaxThreads = 4096, kMaxFrames = 512;
-constexpr uint64_t kMaxText = 4096, kMaxLines = 1 << 20;
+constexpr size_t kMaxInterpreters = 64, kMaxThreads = 4096, kMaxFrames = 4096;
+constexpr uint64_t kMaxText = 1 << 16, kMaxLines = 1 << 20;
 // How often a stack, or the list of threads, is read anew that has changed meanwhile.
-constexpr int kAttempts = 5;
-constexpr uint64_t kTag = 7;  // 3.14 marks pointers in these bits
+constexpr int kAttempts = 200;
+constexpr size_t kLargestFrame = 256;  // bytes, as far as it is read
+constexpr uint64_t kTag = 7;           // 3.14 marks pointers in these bits
 
 std::string_view file_name(std::string_view path) {
     return path.substr(path.rfind('/') + 1);
@@ -167,18 +168,25 @@ pid_t Python::number_of(uint64_t thread) const {
     return self ? process_->read<pid_t>(*self + offset_of_thread_number()).value_or(0) : 0;
 }
 
+// A thread that runs does so while it is read: its calls are whole if two readings in a row find the same.
 ThreadStack Python::stack_of(uint64_t thread) const {
     ThreadStack stack;
     stack.thread = number_of(thread);
+    std::optional<Calls> before;
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
+        auto calls = read_calls(thread);
+        const bool is_whole = before && calls && are_of_one_moment(*before, *calls);
+        before = std::move(calls);
+        if (!is_whole) continue;
         stack.frames.clear();
-        const auto innermost = innermost_frame(thread);
-        if (innermost && read_frames(*innermost, stack.frames) && innermost_frame(thread) == innermost) {
-            if (stack.frames.size() == kMaxFrames) stack.incomplete = "outer calls are not shown";
-            return stack;
-        }
+        for (const Call& call : *before)
+            if (auto frame = in_words(call)) stack.frames.push_back(std::move(*frame));
+        if (stack.frames.size() < before->size()) continue;
+        if (stack.frames.size() == kMaxFrames) stack.incomplete = "outer calls are not shown";
+        return stack;
     }
-    stack.incomplete = "its calls changed while they were being read";
+    stack.frames.clear();
+    stack.incomplete = "busy: its calls changed each time they were read";
     return stack;
 }
 
@@ -188,42 +196,58 @@ std::optional<uint64_t> Python::innermost_frame(uint64_t thread) const {
     return process_->read<uint64_t>(*frame + layout_.frame.of_c_frame);
 }
 
-// False if a frame is not one (any more).
-bool Python::read_frames(uint64_t frame, std::vector<Frame>& frames) const {
-    constexpr unsigned kGenerator = 1;  // an owner
-    for (size_t i = 0; frame != 0 && frames.size() < kMaxFrames; ++i) {
-        const unsigned owner =
-            layout_.frame.owner == 0 ? 0 : process_->read<uint8_t>(frame + layout_.frame.owner).value_or(0);
-        if (owner < layout_.frame.not_of_functions) {
-            const auto code = process_->read<uint64_t>(frame + layout_.frame.code);
-            auto read = code ? read_frame(frame, *code & ~kTag) : std::nullopt;
-            if (!read) return false;
-            frames.push_back(std::move(*read));
-        }
-        const auto previous = process_->read<uint64_t>(frame + layout_.frame.previous);
-        if (!previous || i > 2 * kMaxFrames) return false;
-        if (*previous == 0 && owner == kGenerator) return false;  // it has just stopped to run
-        frame = *previous;
+// nullopt if a frame is not one (any more). Each is read at once: there is little time.
+std::optional<Python::Calls> Python::read_calls(uint64_t thread) const {
+    const auto& at = layout_.frame;
+    constexpr uint64_t kGenerator = 1;  // an owner
+    const size_t size =
+        std::max({at.previous + 8, at.code + 8, at.instruction + at.instruction_size, at.owner + 1});
+    std::array<char, kLargestFrame> bytes;
+    const auto number = [&](uint64_t offset, size_t length) {
+        uint64_t value = 0;
+        std::memcpy(&value, bytes.data() + offset, length);
+        return value;
+    };
+    auto frame = innermost_frame(thread);
+    bool is_generators = false;
+    Calls calls;
+    for (size_t i = 0; frame && *frame != 0 && calls.size() < kMaxFrames; ++i) {
+        if (i > 2 * kMaxFrames || size > bytes.size() || !process_->read(*frame, bytes.data(), size))
+            return std::nullopt;
+        const uint64_t owner = at.owner == 0 ? 0 : number(at.owner, 1);
+        if (owner < at.not_of_functions)
+            calls.push_back(
+                {*frame, number(at.code, 8) & ~kTag, number(at.instruction, at.instruction_size)});
+        is_generators = at.generator != 0 ? number(at.generator, 8) != 0 : owner == kGenerator;
+        frame = number(at.previous, 8);
     }
-    return true;
+    // Somebody calls a generator; if nobody does, it has just stopped to run.
+    if (!frame || (*frame == 0 && is_generators)) return std::nullopt;
+    return calls;
 }
 
-std::optional<Frame> Python::read_frame(uint64_t frame, uint64_t code) const {
+// The innermost may have gone on in its function.
+bool Python::are_of_one_moment(const Calls& one, const Calls& other) const {
+    return std::equal(one.begin(), one.end(), other.begin(), other.end(), [&](const Call& a, const Call& b) {
+        return a.frame == b.frame && a.code == b.code &&
+               (a.instruction == b.instruction || &a == &one.front());
+    });
+}
+
+std::optional<Frame> Python::in_words(const Call& call) const {
     constexpr uint64_t kType = 8;  // of an object
-    if (code_type_ != 0 && process_->read<uint64_t>(code + kType) != code_type_) return std::nullopt;
-    const auto pointer = [&](uint64_t offset) { return process_->read<uint64_t>(code + offset).value_or(0); };
+    if (code_type_ != 0 && process_->read<uint64_t>(call.code + kType) != code_type_) return std::nullopt;
+    const auto pointer = [&](uint64_t offset) {
+        return process_->read<uint64_t>(call.code + offset).value_or(0);
+    };
     auto function = read_text(pointer(layout_.code.name));
     auto file = read_text(pointer(layout_.code.file));
     const auto lines = read_bytes(pointer(layout_.code.lines));
-    const auto first_line = process_->read<uint32_t>(code + layout_.code.first_line);
-    const auto instruction = process_->read<uint64_t>(frame + layout_.frame.instruction);
-    if (!function || !file || !lines || !first_line || !instruction) return std::nullopt;
-    // Another function may have been called meanwhile, whose frame lies there now.
-    if ((process_->read<uint64_t>(frame + layout_.frame.code).value_or(0) & ~kTag) != code)
-        return std::nullopt;
+    const auto first_line = process_->read<uint32_t>(call.code + layout_.code.first_line);
+    if (!function || !file || !lines || !first_line) return std::nullopt;
     const int64_t at = layout_.code.instructions != 0
-                           ? static_cast<int64_t>(*instruction - (code + layout_.code.instructions))
-                           : int64_t{static_cast<int32_t>(*instruction)} * layout_.code.instruction_bytes;
+                           ? static_cast<int64_t>(call.instruction - (call.code + layout_.code.instructions))
+                           : int64_t{static_cast<int32_t>(call.instruction)} * layout_.code.instruction_bytes;
     constexpr int64_t kNotBegun = -2;
     if (at < kNotBegun) return std::nullopt;
     return Frame{std::move(*function), std::move(*file),

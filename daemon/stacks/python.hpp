@@ -33,9 +33,15 @@ class Python {
     std::vector<ThreadStack> threads_of(uint64_t interpreter) const;
     pid_t number_of(uint64_t thread) const;
     ThreadStack stack_of(uint64_t thread) const;
+    // A call as it lies there.
+    struct Call {
+        uint64_t frame = 0, code = 0, instruction = 0;
+    };
+    using Calls = std::vector<Call>;
+    std::optional<Calls> read_calls(uint64_t thread) const;
+    bool are_of_one_moment(const Calls& one, const Calls& other) const;
     std::optional<uint64_t> innermost_frame(uint64_t thread) const;
-    bool read_frames(uint64_t frame, std::vector<Frame>& frames) const;
-    std::optional<Frame> read_frame(uint64_t frame, uint64_t code) const;
+    std::optional<Frame> in_words(const Call& call) const;
     std::optional<std::string> read_text(uint64_t address) const;
     std::optional<std::string> read_bytes(uint64_t address) const;
 };

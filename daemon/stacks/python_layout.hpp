@@ -36,8 +36,10 @@ struct PythonLayout {
     struct {
         uint64_t of_c_frame;  // in a C frame
         uint64_t previous, code, instruction;
+        unsigned instruction_size;  // bytes: a number's or a pointer's
         uint64_t owner;             // 0: there is none
         unsigned not_of_functions;  // from this owner on
+        uint64_t generator;         // whose frame it is; 0: the owner says it
     } frame;
     struct {
         uint64_t file, name, first_line, lines;

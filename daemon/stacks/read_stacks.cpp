@@ -11,7 +11,10 @@ Try<std::vector<ThreadStack>> read_python(pid_t pid) {
     const auto process = DP_TRY(Process::open(pid));
     const std::string name = "process " + std::to_string(pid);
     const auto python = Python::find(process);
-    if (!python) return fail(name + ": " + python.error().message);
+    if (!python) {
+        DP_TRY(Process::open(pid));  // it may have ended meanwhile
+        return fail(name + ": " + python.error().message);
+    }
     if (!*python) return fail(name + " runs no Python");
     auto threads = (*python)->stacks();
     if (threads.empty()) return fail(name + "'s Python has not started, or is ending");

@@ -66,7 +66,7 @@ def test_the_rank_that_does_something_else_stands_out(cluster, ranks):
         return shown[-1].stdout == awaited
 
     def shows_thread():
-        return re.search(r"\n  and a thread: Condition\.wait \(threading\.py:\d+\)\n", stacks(cluster, "--threads", "--pid", pids[2]).stdout)
+        return re.search(r"\n  and thread \d+: Condition\.wait \(threading\.py:\d+\)\n", stacks(cluster, "--threads", "--pid", pids[2]).stdout)
 
     until(is_shown, 10, "three ranks that are alike")
     until(shows_thread, 10, "the thread of rank 2")

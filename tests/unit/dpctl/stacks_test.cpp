@@ -32,14 +32,37 @@ TEST(DpctlStacks, ThoseThatAreAlikeAreShownOnce) {
               "process 7: load_batch (train.py:88)\n"
               "    load_batch (/home/a/train.py:88)\n"
               "    (outer calls are not shown)\n"
-              "  and a thread: no Python code\n"
+              "  and thread 13: no Python code\n"
               "process 8: all_reduce (distributed_c10d.py:2501)\n"
               "    all_reduce (/lib/torch/distributed_c10d.py:2501)\n"
               "    <module> (train.py:40)\n"
               "process 10: all_reduce (distributed_c10d.py:2501)\n"
               "    all_reduce (/lib/torch/distributed_c10d.py:2501)\n"
               "    <module> (train.py:40)\n"
-              "  and a thread: no Python code\n");
+              "  and thread 13: no Python code\n");
+}
+
+TEST(DpctlStacks, EqualThreadsAndEqualCallsAreShownOnce) {
+    const ThreadStack waits{0, {{"wait", "threading.py", 320}}, ""};
+    const auto with_number = [](ThreadStack stack, pid_t number) {
+        stack.thread = number;
+        return stack;
+    };
+    const ThreadStack deep{
+        7, {{"r", "r.py", 3}, {"r", "r.py", 3}, {"r", "r.py", 3}, {"<module>", "r.py", 9}}, ""};
+    const std::vector<ThreadStack> threads = {deep, with_number(waits, 8), kHasNone, with_number(waits, 9)};
+    const std::string calls =
+        "    r (r.py:3), 3 times\n"
+        "    <module> (r.py:9)\n";
+    EXPECT_EQ(stacks_text({{7, threads, ""}}, true), "process 7: r (r.py:3)\n" + calls +
+                                                         "  and threads 8, 9: wait (threading.py:320)\n"
+                                                         "    wait (threading.py:320)\n"
+                                                         "  and thread 13: no Python code\n");
+    EXPECT_EQ(stacks_text({{7, threads, ""}, {17, threads, ""}}, true),
+              "2 processes (7, 17): r (r.py:3)\n" + calls +
+                  "  and 2 threads: wait (threading.py:320)\n"
+                  "    wait (threading.py:320)\n"
+                  "  and 1 thread: no Python code\n");
 }
 
 TEST(DpctlStacks, ForMachines) {
