@@ -113,8 +113,9 @@ TEST(StacksPython, EachThreadWithItsNumber) {
     ProcessStacks found;
     for (int waited = 0; waited < 5000; ++waited) {
         found = read_stacks(python.pid());
-        if (found.threads.size() == 2 && found.threads[0].incomplete.empty() &&
-            found.threads[1].frames.size() > 3 && found.threads[1].frames[0].line == 4)
+        if (found.threads.size() == 2 && found.threads[0].frames.size() > 1 &&
+            found.threads[0].frames.back().line == 8 && found.threads[1].frames.size() > 3 &&
+            found.threads[1].frames[0].line == 4)
             break;
         usleep(1000);
     }
