@@ -121,7 +121,7 @@ unit_tests() {
     if ours env DP_TESTS_REQUIRE_CUDA=1 timeout 300 "$bin/trainer-tests" --gtest_filter='*/cuda:*/cuda_bf16:GpuPart.*' > "$work/unit.log" 2>&1; then
         pass "$(sed -n 's/^\[  PASSED  \] //p' "$work/unit.log")"
     else
-        miss "$(grep -E 'Failure|^  |FAILED' "$work/unit.log" | head -60)"
+        miss "$(grep -A 8 -E 'Failure' "$work/unit.log" | head -60)"
     fi
 }
 gpu_test "unit tests of the CUDA device" unit_tests

@@ -42,7 +42,7 @@ class Gpt final : public LanguageModel {
         // As GPT-2: weights that add to the residual stream begin smaller, the more layers there are.
         const Initial added =
             Initial::normal(shape.initial_deviation / std::sqrt(2.0f * static_cast<float>(shape.layers)));
-        table_ = &parameters_.add("wte", {shape.vocabulary, c}, normal);
+        table_ = &parameters_.add("wte", {shape.vocabulary, c}, normal, logit_columns() - shape.vocabulary);
         positions_ = &parameters_.add("wpe", {shape.sequence, c}, normal);
         for (std::int64_t number = 0; number < shape.layers; ++number) {
             const std::string name = "h." + std::to_string(number);
@@ -99,7 +99,7 @@ class Gpt final : public LanguageModel {
     Tensor next_logits(const Tensor& tokens) override {
         forward(tokens, {});
         const Tensor x = last_.y.view((batch_.tokens - 1) * shape_.hidden, {1, shape_.hidden});
-        device_->linear(x, table_->compute_copy, {}, Activation::none, logits_.first_rows(1));
+        device_->linear(x, head_weights(), {}, Activation::none, logits_.first_rows(1));
         return logits_.view(0, {1, shape_.vocabulary});
     }
 
@@ -192,12 +192,16 @@ class Gpt final : public LanguageModel {
                 &parameters_.add(name + ".bias", {outputs}, Initial::constant(0))};
     }
 
-    // The stride between tokens' logits: a multiple of 128 bytes. GPT-2's vocabulary is 50257, and matrix
-    // units want rows that begin at multiples of 16 bytes.
-    std::int64_t logits_length() const {
-        constexpr std::int64_t kAlignment = 64;
-        return (shape_.vocabulary + kAlignment - 1) / kAlignment * kAlignment;
+    // GPT-2's vocabulary is 50257. Matrix units want numbers by the 16 bytes: rows that begin so, and as many columns and rows;
+    // of an odd number of logits, cuBLASLt's products took five times as long on an H100. So there are logits of a few tokens that
+    // do not exist: their weights, and with them the logits and their gradients, are zeros.
+    static std::int64_t rounded_up(std::int64_t number, std::int64_t multiple) {
+        return (number + multiple - 1) / multiple * multiple;
     }
+    std::int64_t logit_columns() const { return rounded_up(shape_.vocabulary, 8); }
+    // From one token's logits to the next: a multiple of 128 bytes.
+    std::int64_t logits_length() const { return rounded_up(shape_.vocabulary, 64); }
+    Tensor head_weights() const { return table_->with_spare_rows(table_->compute_copy); }
     // The number of tokens whose logits are computed at a time.
     std::int64_t chunk_of(std::int64_t tokens) const {
         const std::int64_t held = activations_per_sample() / shape_.sequence * tokens;
@@ -294,13 +298,13 @@ class Gpt final : public LanguageModel {
         for (std::int64_t from = 0; from < batch_.tokens; from += chunk) {
             const std::int64_t rows = std::min(chunk, batch_.tokens - from);
             const Tensor x = last_.y.view(from * c, {rows, c}), logits = logits_.first_rows(rows);
-            device_->linear(x, table_->compute_copy, {}, Activation::none, logits);
+            device_->linear(x, head_weights(), {}, Activation::none, logits);
             device_->softmax_cross_entropy(logits, shape_.vocabulary, batch.target.view(from, {rows, 1}),
                                            scale, metrics, batch_.draw ? logits : Tensor{});
             if (!batch_.draw) continue;
-            device_->linear_backward_parameters(logits, x, table_->gradient, {},
+            device_->linear_backward_parameters(logits, x, table_->with_spare_rows(table_->gradient), {},
                                                 from == 0 ? Write::set : Write::add);
-            device_->linear_backward_input(logits, table_->compute_copy,
+            device_->linear_backward_input(logits, head_weights(),
                                            gradients_.narrow.view(from * c, {rows, c}));
         }
     }

@@ -12,8 +12,11 @@ namespace {
 // Every parameter begins at 256 bytes, which lets cuBLASLt use its widest loads.
 constexpr std::int64_t kAlignment = 64;
 
-std::int64_t padded(std::int64_t elements) {
-    return (elements + kAlignment - 1) / kAlignment * kAlignment;
+// The elements that it takes in memory.
+std::int64_t room_of(const Parameter& parameter) {
+    const std::int64_t elements = elements_of(parameter.shape);
+    const std::int64_t with_spare = elements + elements / parameter.shape.at(0) * parameter.spare_rows;
+    return (with_spare + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 float draw(const Initial& initial, Random& random) {
@@ -23,9 +26,9 @@ float draw(const Initial& initial, Random& random) {
 
 }  // namespace
 
-Parameter& ParameterSet::add(std::string name, Shape shape, Initial initial) {
+Parameter& ParameterSet::add(std::string name, Shape shape, Initial initial, std::int64_t spare_rows) {
     return parameters_.emplace_back(
-        Parameter{std::move(name), std::move(shape), initial, parameters_.size()});
+        Parameter{std::move(name), std::move(shape), initial, parameters_.size(), spare_rows});
 }
 
 Buffer& ParameterSet::add_buffer(std::string name, Shape shape, std::vector<float> initial) {
@@ -52,7 +55,7 @@ void ParameterSet::place(Device& device, std::optional<std::uint64_t> seed, Type
             parameter.value = values_.view(at, parameter.shape);
             parameter.compute_copy = compute_copy_.view(at, parameter.shape);
             parameter.gradient = gradients_.view(at, parameter.shape);
-            at += padded(count);
+            at += room_of(parameter);
         }
         if (decays) decayed_ = at;
     }
@@ -87,7 +90,7 @@ std::int64_t ParameterSet::count() const {
 
 std::int64_t ParameterSet::padded_count() const {
     std::int64_t total = 0;
-    for (const auto& parameter : parameters_) total += padded(elements_of(parameter.shape));
+    for (const auto& parameter : parameters_) total += room_of(parameter);
     return total;
 }
 

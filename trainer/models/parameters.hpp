@@ -38,11 +38,15 @@ struct Parameter {
     std::string name;
     Shape shape;
     Initial initial;
-    std::size_t number;      // in the order of declaration
-    std::int64_t first = 0;  // of its elements in the memory of all; set by ParameterSet::place, as the rest
-    Tensor value = {};       // f32: what is learnt
+    std::size_t number;       // in the order of declaration
+    std::int64_t spare_rows;  // that its memory has behind its own: zeros, which stay zero
+    std::int64_t first = 0;   // of its elements in the memory of all; set by ParameterSet::place, as the rest
+    Tensor value = {};        // f32: what is learnt
     Tensor compute_copy = {};  // what operations take: `value`, or its copy in bf16
     Tensor gradient = {};      // f32
+
+    // One of these three tensors with the spare rows.
+    Tensor with_spare_rows(const Tensor& tensor) const { return tensor.first_rows(shape.at(0) + spare_rows); }
 };
 
 // State that a model keeps between steps but does not learn by gradients: batch norm's running statistics.
@@ -55,8 +59,9 @@ struct Buffer {
 
 class ParameterSet {
  public:
-    // Declares a parameter or buffer; the reference stays valid. Nothing is allocated before place().
-    Parameter& add(std::string name, Shape shape, Initial initial);
+    // Declares a parameter or buffer; the reference stays valid. Nothing is allocated before place(). `spare_rows` keep their zeros
+    // if nothing but zeros is written to their gradients.
+    Parameter& add(std::string name, Shape shape, Initial initial, std::int64_t spare_rows = 0);
     Buffer& add_buffer(std::string name, Shape shape, std::vector<float> initial);
 
     // Allocates on the device and draws the initial values from the seed: every rank draws the same, so no
