@@ -303,24 +303,25 @@ a_death() {
 }
 gpu_test "a rank that dies, over NCCL" a_death
 
-# with_torch PROGRAM_ARGUMENT...: torch_ranks.py on the ranks that over_nccl has; 125 where PyTorch is not installed.
+# with_torch ON_FAILURE PROGRAM_ARGUMENT...: torch_ranks.py on the ranks that over_nccl has; 125 where PyTorch is not installed.
 with_torch() {
-    local python
+    local python on_failure=$1
+    shift
     own_host
     for python in python3 python; do
         if ! "$python" -c 'import torch; assert torch.cuda.is_available()' 2> /dev/null; then continue; fi
         # PyTorch brings CUDA's libraries; libdp alone is ours.
         mkdir -p "$work/libdp"
         cp -P "$(dirname "$bin")"/lib/libdp.so* "$work/libdp"
-        LD_LIBRARY_PATH=$work/libdp PYTHONPATH=$slurm_dp_package timeout 120 "$bin/dpctl" launch -n "$ranks" -- "$work/own-host" \
-            "$python" -B "$here/torch_ranks.py" "$@" > "$work/torch-ranks.log" 2>&1
+        LD_LIBRARY_PATH=$work/libdp PYTHONPATH=$slurm_dp_package timeout 120 "$bin/dpctl" launch -n "$ranks" --on-failure="$on_failure" -- \
+            "$work/own-host" "$python" -B "$here/torch_ranks.py" "$@" > "$work/torch-ranks.log" 2>&1
         return
     done
     return 125
 }
 torch_ddp() {
     local code
-    with_torch ddp
+    with_torch abort ddp
     code=$?
     if [ $code = 125 ]; then
         skip "PyTorch is not installed here, or without CUDA"
@@ -335,7 +336,7 @@ gpu_test "PyTorch's DistributedDataParallel over NCCL" torch_ddp
 # Each of the others is told who died, where PyTorch alone would wait for its watchdog.
 torch_death() {
     local code
-    with_torch death "$work/died"
+    with_torch report death "$work/died"
     code=$?
     if [ $code = 125 ]; then
         skip "PyTorch is not installed here, or without CUDA"

@@ -79,15 +79,18 @@ inline Tensor upload(Device& device, Shape shape, const std::vector<float>& valu
 }
 
 // Every element within `tolerance` of the reference, relative to the largest of them, and within `rounding`,
-// relative to itself.
+// relative to itself and to what was rounded before it became that (`rounded_before`, if anything was).
 inline void expect_close(const std::vector<float>& values, const std::vector<double>& reference,
-                         double tolerance, const std::string& what, double rounding = 0) {
+                         double tolerance, const std::string& what, double rounding = 0,
+                         const std::vector<double>& rounded_before = {}) {
     ASSERT_EQ(values.size(), reference.size()) << what;
     double largest = 1e-30;
     for (double value : reference) largest = std::max(largest, std::abs(value));
     for (std::size_t i = 0; i < values.size(); ++i) {
-        ASSERT_NEAR(static_cast<double>(values[i]), reference[i],
-                    tolerance * largest + rounding * std::abs(reference[i]))
+        ASSERT_NEAR(
+            static_cast<double>(values[i]), reference[i],
+            tolerance * largest + rounding * (std::abs(reference[i]) +
+                                              (rounded_before.empty() ? 0 : std::abs(rounded_before[i]))))
             << what << ", element " << i;
     }
 }
@@ -123,9 +126,9 @@ class OnEachDeviceInEachPrecision : public OnEachDevice {
 
     // `tolerance`: of the arithmetic, which is that of f32. A bf16 result is rounded once.
     void expect_tensor(const Tensor& tensor, const std::vector<double>& reference, double tolerance,
-                       const std::string& what) {
+                       const std::string& what, const std::vector<double>& rounded_before = {}) {
         expect_close(values(tensor), reference, tolerance, what,
-                     tensor.type() == Type::bf16 ? kBfloat16Rounding : 0);
+                     tensor.type() == Type::bf16 ? kBfloat16Rounding : 0, rounded_before);
     }
 };
 

@@ -41,11 +41,10 @@ template <int kParts, bool kDrops>
 __global__ void attention_kernel(Attention a, std::int64_t columns, const float* qkv, float* y, float* sums) {
     __shared__ Tile<kParts> keys, values;
     __shared__ float queries[kWarps][32 * kParts];
-    const Head head(a, columns);
+    const Head head(a, columns, kWarps);
     const float factor = kDrops ? head.dropout.factor() : 1.0f, scale = head.scale();
     const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-    const std::int64_t first_query = static_cast<std::int64_t>(blockIdx.y) * kWarps,
-                       query = first_query + warp;
+    const std::int64_t first_query = std::int64_t{head.part} * kWarps, query = first_query + warp;
     const bool exists = query < a.sequence;
     for (int i = lane; i < head.size; i += 32)
         queries[warp][i] = exists ? qkv[head.in_qkv(query, 0) + i] * scale : 0.0f;
@@ -85,11 +84,10 @@ __global__ void attention_queries_kernel(Attention a, std::int64_t columns, cons
                                          const float* sums, const float* dy, float* d_qkv) {
     __shared__ Tile<kParts> keys, values;
     __shared__ float queries[kWarps][32 * kParts], gradients[kWarps][32 * kParts];
-    const Head head(a, columns);
+    const Head head(a, columns, kWarps);
     const float factor = kDrops ? head.dropout.factor() : 1.0f, scale = head.scale();
     const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-    const std::int64_t first_query = static_cast<std::int64_t>(blockIdx.y) * kWarps,
-                       query = first_query + warp;
+    const std::int64_t first_query = std::int64_t{head.part} * kWarps, query = first_query + warp;
     const bool exists = query < a.sequence;
     float product = 0;  // Σ dy y
     for (int i = lane; i < head.size; i += 32) {
@@ -134,10 +132,10 @@ __global__ void attention_keys_kernel(Attention a, std::int64_t columns, const f
     __shared__ Tile<kParts> queries, gradients;
     __shared__ float keys[kWarps][32 * kParts], values[kWarps][32 * kParts];
     __shared__ float products[kTile], log_sums[kTile];
-    const Head head(a, columns);
+    const Head head(a, columns, kWarps);
     const float factor = kDrops ? head.dropout.factor() : 1.0f, scale = head.scale();
     const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-    const std::int64_t first_key = static_cast<std::int64_t>(blockIdx.y) * kWarps, key = first_key + warp;
+    const std::int64_t first_key = std::int64_t{head.part} * kWarps, key = first_key + warp;
     const bool exists = key < a.sequence;
     for (int i = lane; i < head.size; i += 32) {
         keys[warp][i] = exists ? qkv[head.in_qkv(key, 1) + i] * scale : 0.0f;

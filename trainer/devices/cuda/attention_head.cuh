@@ -2,6 +2,9 @@
 //
 // What both files of attention kernels share: the head of one sequence that a block works on, and the choice
 // of a kernel by the size of a head.
+//
+// The blocks of a head come one after another: what they all read, the head's keys and values or its queries and gradients, is
+// then still in the GPU's cache. (One part of all heads after another took 4.7 times the memory traffic on an H100.)
 #pragma once
 
 #include <cstdint>
@@ -12,7 +15,9 @@
 namespace dp::trainer::kernels {
 
 struct Head {
-    std::int64_t item = blockIdx.x;  // among all heads of all sequences
+    int parts;          // blocks of a head, each with `own` tokens
+    int part;           // the block's, among them
+    std::int64_t item;  // among all heads of all sequences
     int size;
     std::int64_t sequence, columns;
     std::int64_t first_row;  // of the sequence, among all rows
@@ -20,8 +25,11 @@ struct Head {
     std::int64_t sums;       // of its first query
     AttentionDropout dropout;
 
-    __device__ Head(const Attention& a, std::int64_t row_length)
-        : size(static_cast<int>(row_length / a.heads)),
+    __device__ Head(const Attention& a, std::int64_t row_length, int own)
+        : parts(static_cast<int>((a.sequence + own - 1) / own)),
+          part(static_cast<int>(blockIdx.x % static_cast<unsigned>(parts))),
+          item(blockIdx.x / static_cast<unsigned>(parts)),
+          size(static_cast<int>(row_length / a.heads)),
           sequence(a.sequence),
           columns(row_length),
           first_row(item / a.heads * a.sequence),
@@ -29,9 +37,9 @@ struct Head {
           sums(item * a.sequence),
           dropout(a, item) {}
     __device__ float scale() const { return rsqrtf(static_cast<float>(size)); }  // of the scores
-    // part: 0 queries, 1 keys, 2 values.
-    __device__ std::int64_t in_qkv(std::int64_t token, int part) const {
-        return (first_row + token) * 3 * columns + part * columns + column;
+    // what: 0 queries, 1 keys, 2 values.
+    __device__ std::int64_t in_qkv(std::int64_t token, int what) const {
+        return (first_row + token) * 3 * columns + what * columns + column;
     }
     __device__ std::int64_t in_y(std::int64_t token) const { return (first_row + token) * columns + column; }
 };
@@ -52,11 +60,9 @@ void with_head_size(const Attention& a, const Tensor& y, Queue queue) {
     with(std::integral_constant<int, 128>{});
 }
 
-// One block per head, sequence and `tokens` tokens. The heads are in x: there may be more than the 65535
-// blocks that CUDA allows in y.
-inline dim3 blocks_of(const Attention& a, const Tensor& y, std::int64_t tokens) {
-    return {static_cast<unsigned>(y.rows() / a.sequence * a.heads),
-            static_cast<unsigned>((a.sequence + tokens - 1) / tokens)};
+// One block per head, sequence and `own` tokens.
+inline dim3 blocks_of(const Attention& a, const Tensor& y, std::int64_t own) {
+    return {static_cast<unsigned>(y.rows() / a.sequence * a.heads * ((a.sequence + own - 1) / own))};
 }
 
 }  // namespace dp::trainer::kernels

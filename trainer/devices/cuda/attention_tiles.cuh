@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How the blocks of tensor_attention.cu move one head's vectors from memory to shared memory and registers,
-// and results back: a block has kOwn vectors, 16 per warp, and the others come by in tiles.
+// and results back: a block has kOwn vectors, 16 per warp, and the others come by in tiles, two at a time: a stage.
 #pragma once
 
 #include "trainer/devices/cuda/attention_head.cuh"
@@ -23,6 +23,8 @@ struct Sizes {
     static constexpr int kTile = kSize <= 64 ? 64 : 32;
     static constexpr int kScores = kTile / 8;            // pieces of their scores
     static constexpr int kBlocks = kSize <= 64 ? 3 : 2;  // that an SM's registers are to have room for
+    static constexpr int kStage = 2 * kTile * kStride;   // numbers of two tiles
+    static_assert(kStage >= kOwn * kStride);
 };
 
 // Token vectors of one head, from one token on: the first address, the stride, the number of vectors and
@@ -44,83 +46,53 @@ __device__ Vectors<T> in_y(const Head& head, T* y, std::int64_t token, bool pack
     return {y + head.in_y(token), head.columns, static_cast<int>(head.sequence - token), head.size, packs};
 }
 
-// A thread's part of kRows vectors on the way from memory to a tile in shared memory: its pieces are
-// kThreadsOfBlock packs apart.
+// Begins to copy kRows vectors to a tile, with zeros beyond the tokens and beyond the head. The tile can be read when each
+// thread has called wait_for_copies() and has met the others at a barrier.
 template <int kRows, int kSize>
-struct Fetched {
-    static constexpr int kPacks = kSize / 8, kSteps = kRows * kPacks / kThreadsOfBlock;
+__device__ void copy_tile(Bf16* tile, const Vectors<const Bf16>& from) {
+    constexpr int kPacks = kSize / 8, kSteps = kRows * kPacks / kThreadsOfBlock;
     static_assert(kRows * kPacks % kThreadsOfBlock == 0);
-    Pack<Bf16, 8> at[kSteps];
-
-    __device__ static int row(int step) {
-        return (step * kThreadsOfBlock + static_cast<int>(threadIdx.x)) / kPacks;
-    }
-    __device__ static int column(int step) {
-        return (step * kThreadsOfBlock + static_cast<int>(threadIdx.x)) % kPacks * 8;
-    }
-};
-
-// All threads load; zeros beyond the tokens and beyond the head. Issues all loads before waiting for one.
-template <int kRows, int kSize>
-__device__ Fetched<kRows, kSize> fetch(const Vectors<const Bf16>& from) {
-    using F = Fetched<kRows, kSize>;
-    F fetched;
-    const auto for_each_pack = [&](auto work) {
 #pragma unroll
-        for (int step = 0; step < F::kSteps; ++step) {
-            const int row = F::row(step), column = F::column(step);
-            auto& pack = fetched.at[step];
-            pack = {};
-            if (row < from.count && column < from.size)
-                work(from.first + row * from.apart + column, from.size - column, pack);
+    for (int step = 0; step < kSteps; ++step) {
+        const int pack = step * kThreadsOfBlock + static_cast<int>(threadIdx.x);
+        const int row = pack / kPacks, column = pack % kPacks * 8;
+        const bool exists = row < from.count && column < from.size;
+        const Bf16* place = exists ? from.first + row * from.apart + column : from.first;
+        Bf16* to = tile + row * Sizes<kSize>::kStride + column;
+        if (from.packs) {
+            copy_later<16>(to, place, exists);
+            continue;
         }
-    };
-    if (from.packs) {
-        for_each_pack([](const Bf16* place, int, auto& pack) {
-            pack = *reinterpret_cast<const Pack<Bf16, 8>*>(place);
-        });
-    } else {
-        for_each_pack([](const Bf16* place, int count, auto& pack) {
-            for (int i = 0; i < 8; ++i)
-                if (i < count) pack.at[i] = place[i];
-        });
+        for (int i = 0; i < 8; ++i) to[i] = exists && column + i < from.size ? place[i] : Bf16{};
     }
-    return fetched;
 }
 
-template <int kRows, int kSize>
-__device__ void put(Bf16* tile, const Fetched<kRows, kSize>& fetched) {
-    using F = Fetched<kRows, kSize>;
-#pragma unroll
-    for (int step = 0; step < F::kSteps; ++step)
-        *reinterpret_cast<Pack<Bf16, 8>*>(tile + F::row(step) * Sizes<kSize>::kStride + F::column(step)) =
-            fetched.at[step];
-}
-
-// Loads the next kRows vectors into both tiles, after all threads have read the last ones. A barrier must
-// follow before they are read.
-template <int kRows, int kSize>
-__device__ void next_tiles(Bf16* one, const Vectors<const Bf16>& from_one, Bf16* other,
-                           const Vectors<const Bf16>& from_other) {
-    const auto next_one = fetch<kRows, kSize>(from_one), next_other = fetch<kRows, kSize>(from_other);
-    __syncthreads();
-    put(one, next_one);
-    put(other, next_other);
-}
-
-// Loads a warp's 16 of the block's kOwn vectors, as left factors, through a tile that is free meanwhile.
+// Loads a warp's 16 of the block's kOwn vectors, as left factors, through a stage of tiles that is free meanwhile.
 template <int kSize>
 __device__ void own_vectors(LeftPiece (&pieces)[Sizes<kSize>::kSteps], const Vectors<const Bf16>& from,
                             Bf16* tile) {
     constexpr int kStride = Sizes<kSize>::kStride;
-    const auto fetched = fetch<kOwn, kSize>(from);
     __syncthreads();
-    put(tile, fetched);
+    copy_tile<kOwn, kSize>(tile, from);
+    wait_for_copies();
     __syncthreads();
     const int warp = static_cast<int>(threadIdx.x / 32);
 #pragma unroll
     for (int step = 0; step < Sizes<kSize>::kSteps; ++step)
         pieces[step] = left_piece<kStride>(tile + warp * 16 * kStride + step * 16);
+}
+
+// Goes through tiles of others' vectors, from token `first` to before `end`: copy(first, stage) begins to copy those from a token
+// on, work(first, stage) reads them. While a stage is read, the next tiles arrive in the other one; the first of them are in
+// stage 0, and stage 1 is free until the call.
+template <int kTile, typename Copy, typename Work>
+__device__ void for_each_tile(std::int64_t first, std::int64_t end, Copy copy, Work work) {
+    for (int stage = 0; first < end; first += kTile, stage = 1 - stage) {
+        wait_for_copies();
+        __syncthreads();  // all have these tiles, and nobody reads the last ones any more
+        if (first + kTile < end) copy(first + kTile, 1 - stage);
+        work(first, stage);
+    }
 }
 
 // Writes a warp's 16 results times the factors of this lane's first and second row, if they exist; two

@@ -80,27 +80,27 @@ __global__ void __launch_bounds__(kThreadsOfBlock, Sizes<kSize>::kBlocks)
     tensor_attention_kernel(Attention a, std::int64_t columns, bool packs, const Bf16* qkv, Bf16* y,
                             float* sums) {
     using S = Sizes<kSize>;
-    // The block's queries, on their way to registers; then keys, followed by values.
-    __shared__ __align__(16) Bf16 shared[2 * S::kTile * S::kStride];
-    static_assert(2 * S::kTile >= kOwn);
-    Bf16 *keys = shared, *values = shared + S::kTile * S::kStride;
-    const Head head(a, columns);
+    __shared__ __align__(16) Bf16 shared[2][S::kStage];  // keys, followed by values
+    const Head head(a, columns, kOwn);
     const float factor = kDrops ? head.dropout.factor() : 1.0f, scale = head.scale() * kLog2OfE;
     const int warp = static_cast<int>(threadIdx.x / 32);
     // Blocks with the most keys come first.
-    const std::int64_t first_query = static_cast<std::int64_t>(gridDim.y - 1 - blockIdx.y) * kOwn;
+    const std::int64_t first_query = std::int64_t{head.parts - 1 - head.part} * kOwn;
     const std::int64_t own = first_query + warp * 16;
 
+    const auto copy = [&](std::int64_t first, int stage) {
+        copy_tile<S::kTile, kSize>(shared[stage], in_qkv(head, qkv, 1, first, packs));
+        copy_tile<S::kTile, kSize>(shared[stage] + S::kStage / 2, in_qkv(head, qkv, 2, first, packs));
+    };
+    copy(0, 0);
     LeftPiece queries[S::kSteps];
-    own_vectors<kSize>(queries, in_qkv(head, qkv, 0, first_query, packs), shared);
+    own_vectors<kSize>(queries, in_qkv(head, qkv, 0, first_query, packs), shared[1]);
 
     float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {};  // of this lane's rows; the sums of its columns
     SumPiece results[S::kSums];
     const std::int64_t end = min(first_query + kOwn, a.sequence);
-    for (std::int64_t first = 0; first < end; first += S::kTile) {
-        next_tiles<S::kTile, kSize>(keys, in_qkv(head, qkv, 1, first, packs), values,
-                                    in_qkv(head, qkv, 2, first, packs));
-        __syncthreads();
+    for_each_tile<S::kTile>(0, end, copy, [&](std::int64_t first, int stage) {
+        const Bf16 *keys = shared[stage], *values = keys + S::kStage / 2;
         SumPiece scores[S::kScores];
         multiply<true, S::kStride>(scores, queries, keys);
         hide_later_keys<true>(scores, own, first);
@@ -111,16 +111,16 @@ __global__ void __launch_bounds__(kThreadsOfBlock, Sizes<kSize>::kBlocks)
             for (int i = 0; i < 4; ++i) now[i / 2] = fmaxf(now[i / 2], piece.at[i]);
         }
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            now[half] = row_max(now[half]);  // finite from the first tile on: every query sees key 0
-            const float correction = power_of_two((largest[half] - now[half]) * scale);
-            largest[half] = now[half];
-            peak[half] = now[half] * scale;
-            sum[half] *= correction;
+        for (int own_row = 0; own_row < 2; ++own_row) {
+            now[own_row] = row_max(now[own_row]);  // finite from the first tile on: every query sees key 0
+            const float correction = power_of_two((largest[own_row] - now[own_row]) * scale);
+            largest[own_row] = now[own_row];
+            peak[own_row] = now[own_row] * scale;
+            sum[own_row] *= correction;
 #pragma unroll
             for (auto& result : results) {
-                result.at[2 * half] *= correction;
-                result.at[2 * half + 1] *= correction;
+                result.at[2 * own_row] *= correction;
+                result.at[2 * own_row + 1] *= correction;
             }
         }
         const unsigned kept = kDrops ? kept_scores<S::kScores, true>(head.dropout, own, first) : 0;
@@ -137,52 +137,59 @@ __global__ void __launch_bounds__(kThreadsOfBlock, Sizes<kSize>::kBlocks)
         LeftPiece weights[S::kScores / 2];
         as_left(weights, scores);
         multiply<false, S::kStride>(results, weights, values);
-    }
+    });
     for (float& part : sum) part = row_sum(part);
     store(results, factor / sum[0], factor / sum[1], in_y(head, y, own, packs));
-    for (int half = 0; half < 2; ++half) {
-        const std::int64_t query = own + SumPiece::row(2 * half);
+    for (int own_row = 0; own_row < 2; ++own_row) {
+        const std::int64_t query = own + SumPiece::row(2 * own_row);
         if (SumPiece::column(0) == 0 && query < a.sequence)
-            sums[head.sums + query] = largest[half] * scale * kLogOf2 + logf(sum[half]);
+            sums[head.sums + query] = largest[own_row] * scale * kLogOf2 + logf(sum[own_row]);
     }
 }
 
-// The gradients of the queries, and Σ dy y of each for the keys' kernel, in `products`, laid out as sums is.
+// What the keys' kernel needs of a query: the logarithm of its sum of exponentials, in units of log(2), and Σ dy y.
+struct QuerySums {
+    float log_sum, product;
+};
+
+// The gradients of the queries, and `query_sums`, laid out as sums is.
 template <int kSize, bool kDrops>
 __global__ void __launch_bounds__(kThreadsOfBlock, Sizes<kSize>::kBlocks)
     tensor_queries_kernel(Attention a, std::int64_t columns, bool packs, const Bf16* qkv, const Bf16* y,
-                          const float* sums, const Bf16* dy, float* products, Bf16* d_qkv) {
+                          const float* sums, const Bf16* dy, QuerySums* query_sums, Bf16* d_qkv) {
     using S = Sizes<kSize>;
-    __shared__ __align__(16) Bf16 shared[2 * S::kTile * S::kStride];
-    Bf16 *keys = shared, *values = shared + S::kTile * S::kStride;
-    const Head head(a, columns);
+    __shared__ __align__(16) Bf16 shared[2][S::kStage];  // keys, followed by values
+    const Head head(a, columns, kOwn);
     const float factor = kDrops ? head.dropout.factor() : 1.0f, scale = head.scale();
     const int warp = static_cast<int>(threadIdx.x / 32);
-    const std::int64_t first_query = static_cast<std::int64_t>(gridDim.y - 1 - blockIdx.y) * kOwn;
+    const std::int64_t first_query = std::int64_t{head.parts - 1 - head.part} * kOwn;
     const std::int64_t own = first_query + warp * 16;
 
+    const auto copy = [&](std::int64_t first, int stage) {
+        copy_tile<S::kTile, kSize>(shared[stage], in_qkv(head, qkv, 1, first, packs));
+        copy_tile<S::kTile, kSize>(shared[stage] + S::kStage / 2, in_qkv(head, qkv, 2, first, packs));
+    };
+    copy(0, 0);
     LeftPiece queries[S::kSteps], gradients[S::kSteps];
-    own_vectors<kSize>(queries, in_qkv(head, qkv, 0, first_query, packs), shared);
-    own_vectors<kSize>(gradients, in_y(head, dy, first_query, packs), shared);
+    own_vectors<kSize>(queries, in_qkv(head, qkv, 0, first_query, packs), shared[1]);
+    own_vectors<kSize>(gradients, in_y(head, dy, first_query, packs), shared[1]);
     LeftPiece outputs[S::kSteps];
-    own_vectors<kSize>(outputs, in_y(head, y, first_query, packs), shared);
+    own_vectors<kSize>(outputs, in_y(head, y, first_query, packs), shared[1]);
 
     float product[2] = {}, log_sum[2] = {};  // of this lane's rows
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const std::int64_t query = own + SumPiece::row(2 * half);
-        product[half] = row_sum(dot_of_row(gradients, outputs, half));
+    for (int own_row = 0; own_row < 2; ++own_row) {
+        const std::int64_t query = own + SumPiece::row(2 * own_row);
+        product[own_row] = row_sum(dot_of_row(gradients, outputs, own_row));
         if (query >= a.sequence) continue;
-        log_sum[half] = sums[head.sums + query] * kLog2OfE;
-        if (SumPiece::column(0) == 0) products[head.sums + query] = product[half];
+        log_sum[own_row] = sums[head.sums + query] * kLog2OfE;
+        if (SumPiece::column(0) == 0) query_sums[head.sums + query] = {log_sum[own_row], product[own_row]};
     }
 
     SumPiece results[S::kSums];
     const std::int64_t end = min(first_query + kOwn, a.sequence);
-    for (std::int64_t first = 0; first < end; first += S::kTile) {
-        next_tiles<S::kTile, kSize>(keys, in_qkv(head, qkv, 1, first, packs), values,
-                                    in_qkv(head, qkv, 2, first, packs));
-        __syncthreads();
+    for_each_tile<S::kTile>(0, end, copy, [&](std::int64_t first, int stage) {
+        const Bf16 *keys = shared[stage], *values = keys + S::kStage / 2;
         SumPiece scores[S::kScores], slopes[S::kScores];
         multiply<true, S::kStride>(scores, queries, keys);
         hide_later_keys<true>(scores, own, first);
@@ -201,39 +208,42 @@ __global__ void __launch_bounds__(kThreadsOfBlock, Sizes<kSize>::kBlocks)
         LeftPiece factors[S::kScores / 2];
         as_left(factors, slopes);
         multiply<false, S::kStride>(results, factors, keys);
-    }
+    });
     store(results, scale, scale, in_qkv(head, d_qkv, 0, own, packs));
 }
 
 // The gradients of the keys and values: all as above with queries and keys exchanged.
 template <int kSize, bool kDrops>
 __global__ void __launch_bounds__(kThreadsOfBlock)
-    tensor_keys_kernel(Attention a, std::int64_t columns, bool packs, const Bf16* qkv, const float* sums,
-                       const Bf16* dy, const float* products, Bf16* d_qkv) {
+    tensor_keys_kernel(Attention a, std::int64_t columns, bool packs, const Bf16* qkv, const Bf16* dy,
+                       const QuerySums* query_sums, Bf16* d_qkv) {
     using S = Sizes<kSize>;
-    __shared__ __align__(16) Bf16 shared[2 * S::kTile * S::kStride];
-    __shared__ float tile_sums[S::kTile], tile_products[S::kTile];
-    Bf16 *queries = shared, *gradients = shared + S::kTile * S::kStride;
-    const Head head(a, columns);
+    __shared__ __align__(16) Bf16 shared[2][S::kStage];  // queries, followed by their gradients
+    __shared__ QuerySums tile_sums[2][S::kTile];
+    const Head head(a, columns, kOwn);
     const float factor = kDrops ? head.dropout.factor() : 1.0f, scale = head.scale();
     const int warp = static_cast<int>(threadIdx.x / 32);
-    const std::int64_t first_key = static_cast<std::int64_t>(blockIdx.y) * kOwn;
+    const std::int64_t first_key = std::int64_t{head.part} * kOwn;
     const std::int64_t own = first_key + warp * 16;
 
+    const auto copy = [&](std::int64_t first, int stage) {
+        copy_tile<S::kTile, kSize>(shared[stage], in_qkv(head, qkv, 0, first, packs));
+        copy_tile<S::kTile, kSize>(shared[stage] + S::kStage / 2, in_y(head, dy, first, packs));
+        static_assert(S::kTile <= kThreadsOfBlock);
+        const auto i = static_cast<int>(threadIdx.x);
+        if (i >= S::kTile) return;
+        const bool exists = first + i < a.sequence;
+        copy_later<sizeof(QuerySums)>(&tile_sums[stage][i], query_sums + head.sums + (exists ? first + i : 0),
+                                      exists);
+    };
+    copy(first_key, 0);
     LeftPiece keys[S::kSteps], values[S::kSteps];
-    own_vectors<kSize>(keys, in_qkv(head, qkv, 1, first_key, packs), shared);
-    own_vectors<kSize>(values, in_qkv(head, qkv, 2, first_key, packs), shared);
+    own_vectors<kSize>(keys, in_qkv(head, qkv, 1, first_key, packs), shared[1]);
+    own_vectors<kSize>(values, in_qkv(head, qkv, 2, first_key, packs), shared[1]);
 
     SumPiece d_keys[S::kSums], d_values[S::kSums];
-    for (std::int64_t first = first_key; first < a.sequence; first += S::kTile) {
-        next_tiles<S::kTile, kSize>(queries, in_qkv(head, qkv, 0, first, packs), gradients,
-                                    in_y(head, dy, first, packs));
-        for (int i = static_cast<int>(threadIdx.x); i < S::kTile; i += kThreadsOfBlock) {
-            const bool exists = first + i < a.sequence;
-            tile_sums[i] = exists ? sums[head.sums + first + i] * kLog2OfE : 0.0f;
-            tile_products[i] = exists ? products[head.sums + first + i] : 0.0f;
-        }
-        __syncthreads();
+    for_each_tile<S::kTile>(first_key, a.sequence, copy, [&](std::int64_t first, int stage) {
+        const Bf16 *queries = shared[stage], *gradients = queries + S::kStage / 2;
         SumPiece weights[S::kScores], slopes[S::kScores];  // [keys, queries]
         multiply<true, S::kStride>(weights, keys, queries);
         hide_later_keys<false>(weights, own, first);
@@ -246,8 +256,9 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
                 const int column = piece * 8 + SumPiece::column(i);
                 float &weight = weights[piece].at[i], &slope = slopes[piece].at[i];
                 if (kDrops) slope = is_kept(kept, piece, i) ? slope * factor : 0.0f;
-                weight = power_of_two(weight * (scale * kLog2OfE) - tile_sums[column]);
-                slope = weight * (slope - tile_products[column]);
+                const QuerySums of_query = tile_sums[stage][column];
+                weight = power_of_two(weight * (scale * kLog2OfE) - of_query.log_sum);
+                slope = weight * (slope - of_query.product);
                 if (kDrops && !is_kept(kept, piece, i)) weight = 0;
             }
         }
@@ -256,7 +267,7 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
         multiply<false, S::kStride>(d_values, factors, gradients);
         as_left(factors, slopes);
         multiply<false, S::kStride>(d_keys, factors, queries);
-    }
+    });
     store(d_keys, scale, scale, in_qkv(head, d_qkv, 1, own, packs));
     store(d_values, factor, factor, in_qkv(head, d_qkv, 2, own, packs));
 }
@@ -281,14 +292,14 @@ void CudaDevice::attention_bf16(const Attention& a, In qkv, Out y, Out sums) {
 
 void CudaDevice::attention_bf16_backward(const Attention& a, In qkv, In y, In sums, In dy, Out d_qkv) {
     constexpr const char* kWhat = "the gradient of attention";
-    auto* products = workspace<float>(y.rows() * a.heads);
+    auto* query_sums = workspace<QuerySums>(y.rows() * a.heads);
     const bool packs =
         vectors_in_packs(a, y, {qkv.data<Bf16>(), y.data<Bf16>(), dy.data<Bf16>(), d_qkv.data<Bf16>()});
     with_head_size(a, y, [&](auto size, auto drops) {
         launch(kWhat, tensor_queries_kernel<size, drops>, blocks_of(a, y, kOwn), kThreadsOfBlock, a,
-               y.columns(), packs, qkv, y, sums, dy, products, d_qkv);
+               y.columns(), packs, qkv, y, sums, dy, query_sums, d_qkv);
         launch(kWhat, tensor_keys_kernel<size, drops>, blocks_of(a, y, kOwn), kThreadsOfBlock, a, y.columns(),
-               packs, qkv, sums, dy, products, d_qkv);
+               packs, qkv, dy, query_sums, d_qkv);
     });
 }
 

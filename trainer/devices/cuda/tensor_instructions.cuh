@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The PTX instructions that tensor_core.cuh and tensor_attention.cu use; all our inline PTX is here. All
+// The PTX instructions that tensor_core.cuh, attention_tiles.cuh and tensor_attention.cu use; all our inline PTX is here. All
 // lanes of a warp call them. The tests' emulated GPU replaces this file (tests/unit/trainer/cuda_emulator).
 #pragma once
 
@@ -33,6 +33,25 @@ __device__ inline void load_matrices_transposed(unsigned (&to)[4], const __nv_bf
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                  : "r"(place)
                  : "memory");
+}
+
+// cp.async: begins to copy kBytes, 8 or 16, from memory to shared memory, both aligned to that many; zeros, and nothing is read,
+// if it does not exist. Those of 16 bytes are not kept in the SM's own cache.
+template <int kBytes>
+__device__ inline void copy_later(void* to, const void* from, bool exists) {
+    const auto place = static_cast<unsigned>(__cvta_generic_to_shared(to));
+    const int bytes = exists ? kBytes : 0;
+    static_assert(kBytes == 8 || kBytes == 16);
+    if constexpr (kBytes == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(from), "r"(bytes)
+                     : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(place), "l"(from), "r"(bytes)
+                     : "memory");
+}
+// Waits for all that this thread has begun.
+__device__ inline void wait_for_copies() {
+    asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
 // ex2.approx: 2 to the power x, accurate to two units in the last place; 0 for minus infinity. exp2f() adds

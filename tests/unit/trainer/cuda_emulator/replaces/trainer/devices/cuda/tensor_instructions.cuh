@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <map>
+#include <vector>
 
 namespace dp::trainer::kernels {
 
@@ -57,6 +59,33 @@ inline void load_matrices(unsigned (&to)[4], const __nv_bfloat16* row) {
 }
 inline void load_matrices_transposed(unsigned (&to)[4], const __nv_bfloat16* row) {
     load_matrices(to, row, true);
+}
+
+// The copies of this thread are made when it waits for them, and until then their places hold no number.
+struct LaterCopy {
+    void* to;
+    const void* from;
+    std::size_t bytes;
+    bool exists;
+};
+inline auto& later_copies() {
+    thread_local std::map<unsigned, std::vector<LaterCopy>> copies;  // by the number of the emulated thread
+    return copies[threadIdx.x];
+}
+template <int kBytes>
+void copy_later(void* to, const void* from, bool exists) {
+    if (reinterpret_cast<std::uintptr_t>(to) % kBytes != 0 ||
+        reinterpret_cast<std::uintptr_t>(from) % kBytes != 0)
+        std::abort();
+    std::memset(to, 0xFF, kBytes);
+    later_copies().push_back({to, from, kBytes, exists});
+}
+inline void wait_for_copies() {
+    for (const LaterCopy& copy : later_copies()) {
+        std::memset(copy.to, 0, copy.bytes);
+        if (copy.exists) std::memcpy(copy.to, copy.from, copy.bytes);
+    }
+    later_copies().clear();
 }
 
 inline float power_of_two(float x) {
