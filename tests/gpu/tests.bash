@@ -407,9 +407,8 @@ for precision in "${precisions[@]}"; do
     for model in "${models[@]}"; do gpu_test "$model, $precision: compute-sanitizer" memcheck "$model" "$precision"; done
 done
 
-# Our own kernels alone: those of cuBLASLt and cuDNN are NVIDIA's to check, and most of the time.
+# Our own kernels: under racecheck, cuBLASLt's end with a hardware exception (2025.3 on an H100).
 check_kernels() { # TOOL
-    sanitize "$1" --kernel-regex kns=dp "$bin/trainer-tests" \
-        --gtest_filter='Devices/*OperationsTest.*/cuda:Devices/*OperationsTest.*/cuda_bf16:Devices/OptimizerTest.*/cuda'
+    sanitize "$1" "$bin/trainer-tests" --gtest_filter='Devices/*OperationsTest.*/cuda:Devices/*OperationsTest.*/cuda_bf16:Devices/OptimizerTest.*/cuda-*Linear*:*RowsOfOutputs*:*Convolution*:*VeryManyHeads*'
 }
 for tool in racecheck initcheck synccheck; do gpu_test "kernels: $tool" check_kernels $tool; done

@@ -224,6 +224,22 @@ TEST_P(LargeModelTest, GptBeginsWithTheDeviationThatItWasTold) {
     }
 }
 
+// They are part of what the ranks add up, the optimizer updates and a checkpoint holds.
+TEST_P(LargeModelTest, TokensThatDoNotExistLearnNothing) {
+    const auto shape = small_gpt();
+    const auto model = find_model("gpt")->make(shape);
+    model->place(device(), 1, 3);
+    loss_of(*model, text(3, shape.gpt));
+    const Parameter& table = model->parameters().all().front();
+    ASSERT_EQ(table.name, "wte");
+    ASSERT_EQ(table.spare_rows, 3) << "of 37 tokens, 8 at a time";
+    for (const Tensor& tensor : {table.value, table.gradient}) {
+        const Tensor spare = table.with_spare_rows(tensor).view(tensor.elements(), {3, shape.gpt.hidden});
+        EXPECT_EQ(device().values_of<float>(spare),
+                  std::vector<float>(static_cast<std::size_t>(spare.elements())));
+    }
+}
+
 TEST_P(LargeModelTest, EvaluatingIsTheSameLoss) {
     const auto shape = small_gpt();
     const auto model = find_model("gpt")->make(shape);
