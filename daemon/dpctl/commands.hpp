@@ -89,17 +89,31 @@ struct TopOptions {
 // 0 also at the end of the step, if there was a table.
 int show_top(const TopOptions& options);
 
-// What processes of this machine are doing, call by call.
+// What the ranks of a step are doing, call by call, or processes of this machine.
 struct StacksOptions {
-    std::vector<pid_t> pids;
-    bool threads = false;  // all of them, not the main ones alone
+    std::string step;
+    std::vector<uint32_t> ranks;  // none: all
+    std::vector<pid_t> pids;      // instead of a step
+    bool threads = false;         // all of them, not the main ones alone
     bool json = false;
 };
 // 1 if one of them cannot be read; the others are shown all the same.
 int show_stacks(const StacksOptions& options);
 // Those that are alike together, the largest group first; without those that are not known.
 std::string stacks_text(const std::vector<stacks::ProcessStacks>& processes, bool all_threads);
+std::string stacks_text(const wire::StepStacks& step, bool all_threads);
 // dpctl(1) documents the keys.
 std::string stacks_json(const std::vector<stacks::ProcessStacks>& processes);
+std::string stacks_json(const wire::StepStacks& step);
+// What the two above leave out, a line each: the nodes and ranks that are not known, and why.
+std::vector<std::string> not_known(const wire::StepStacks& step);
+
+// For the daemon (loop/stack_reader.hpp): a NodeStacks of these processes on standard output.
+struct ReadStacksOptions {
+    std::vector<pid_t> pids;
+    bool threads = false;
+};
+int print_stacks(const ReadStacksOptions& options);
+wire::RankStacks message_of(const stacks::ProcessStacks& process, bool all_threads);
 
 }  // namespace dp

@@ -112,12 +112,21 @@ void describe_top(CLI::App& words, TopOptions& options) {
 }
 
 void describe_stacks(CLI::App& words, StacksOptions& options) {
-    words.add_option("--pid", options.pids, "processes of this machine")
+    add_step(words, options.step, "JOB or JOB.STEP, as of status");
+    words.add_option("--rank", options.ranks, "these ranks alone")->type_name("RANK...");
+    words.add_option("--pid", options.pids, "processes of this machine, instead of a step")
         ->type_name("PID...")
-        ->required()
-        ->check(CLI::Range(1, 1 << 22));
+        ->check(CLI::Range(1, 1 << 22))
+        ->excludes("step")
+        ->excludes("--rank");
     words.add_flag("--threads", options.threads, "all threads, not the main ones alone");
     words.add_flag("--json", options.json, "for machines");
+}
+
+void describe_read_stacks(CLI::App& words, ReadStacksOptions& options) {
+    words.group("");  // not in --help
+    words.add_option("pids", options.pids)->required();
+    words.add_flag("--threads", options.threads);
 }
 
 void describe_gpu_use(CLI::App& words, GpuUseOptions& options) {
@@ -160,12 +169,16 @@ std::vector<Command> add_commands(CLI::App& app) {
             "communicate,\ncheckpoint, as they say it with libdp's dp_phase. Live, until Ctrl-C or the "
             "step's end.\nOn any node of the step, as its user or root.",
             show_top, describe_top),
-        add<StacksOptions>(
-            app, "stacks",
-            "What Python programs are doing: the functions they are in, by file and line, those that are "
-            "alike\n"
-            "together. The programs run on meanwhile. Example: dpctl stacks --pid $(pgrep -u $USER python3)",
-            show_stacks, describe_stacks),
+        add<StacksOptions>(app, "stacks",
+                           "What the ranks of a step are doing, if they are Python programs: the functions "
+                           "they are in, by file "
+                           "and\nline, those that are alike together. The programs run on meanwhile. On any "
+                           "node of the step, "
+                           "as its\nuser or root; or with --pid, of any process: dpctl stacks --pid $(pgrep "
+                           "-u $USER python3)",
+                           show_stacks, describe_stacks),
+        add<ReadStacksOptions>(app, "read-stacks", "For dp-rendezvousd: what this node's ranks are doing.",
+                               print_stacks, describe_read_stacks),
         add<GpuUseOptions>(app, "gpu-use", "For dp-rendezvousd: how busy this node's GPUs are.",
                            print_gpu_use, describe_gpu_use),
     };

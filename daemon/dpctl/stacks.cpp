@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `dpctl stacks`: what processes of this machine are doing; equal stacks are shown once.
+// `dpctl stacks`: what the ranks of a step, or processes of this machine, are doing; equal stacks are shown once.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <deque>
 #include <nlohmann/json.hpp>
 
 #include "base/text.hpp"
+#include "common/hostlist.hpp"
 #include "dpctl/commands.hpp"
 #include "dpctl/query.hpp"
 #include "stacks/read_stacks.hpp"
@@ -70,14 +73,31 @@ void add_to_group(std::vector<std::vector<const One*>>& groups, const One& one, 
         like->push_back(&one);
 }
 
-std::string group_text(const std::vector<const ProcessStacks*>& group, bool all_threads) {
-    const ProcessStacks& first = *group.front();
+// A rank, or with no host a process of this machine.
+struct Shown {
+    const ProcessStacks* stacks = nullptr;
+    uint32_t rank = 0;
+    std::string host = {};
+};
+
+std::string who(const std::vector<const Shown*>& group) {
+    const Shown& first = *group.front();
+    if (!first.host.empty()) {
+        if (group.size() == 1) return fmt::format("rank {} on {}", first.rank, first.host);
+        std::vector<uint32_t> ranks;
+        for (const Shown* one : group) ranks.push_back(one->rank);
+        return fmt::format("{} ranks ({})", group.size(), compress_ranks(ranks));
+    }
+    if (group.size() == 1) return fmt::format("process {}", first.stacks->pid);
     std::vector<pid_t> pids;
-    for (const ProcessStacks* one : group) pids.push_back(one->pid);
-    std::string out = group.size() == 1
-                          ? fmt::format("process {}", pids.front())
-                          : fmt::format("{} processes ({})", group.size(), fmt::join(pids, ", "));
-    out += ": " + in_short(first.threads.front()) + "\n" + calls(first.threads.front());
+    for (const Shown* one : group) pids.push_back(one->stacks->pid);
+    return fmt::format("{} processes ({})", group.size(), fmt::join(pids, ", "));
+}
+
+std::string group_text(const std::vector<const Shown*>& group, bool all_threads) {
+    const ProcessStacks& first = *group.front()->stacks;
+    std::string out =
+        who(group) + ": " + in_short(first.threads.front()) + "\n" + calls(first.threads.front());
     if (!all_threads) return out;
     std::vector<std::vector<const ThreadStack*>> threads;
     for (size_t i = 1; i < first.threads.size(); ++i)
@@ -96,15 +116,12 @@ std::string group_text(const std::vector<const ProcessStacks*>& group, bool all_
     return out;
 }
 
-}  // namespace
-
-std::string stacks_text(const std::vector<ProcessStacks>& processes, bool all_threads) {
-    std::vector<std::vector<const ProcessStacks*>> groups;
-    for (const ProcessStacks& process : processes) {
-        if (!process.unknown.empty()) continue;
-        add_to_group(groups, process,
-                     [&](const auto& one, const auto& other) { return are_alike(one, other, all_threads); });
-    }
+std::string groups_text(const std::vector<Shown>& all, bool all_threads) {
+    std::vector<std::vector<const Shown*>> groups;
+    for (const Shown& shown : all)
+        add_to_group(groups, shown, [&](const Shown& one, const Shown& other) {
+            return are_alike(*one.stacks, *other.stacks, all_threads);
+        });
     std::stable_sort(groups.begin(), groups.end(),
                      [](const auto& one, const auto& other) { return one.size() > other.size(); });
     std::string out;
@@ -112,26 +129,137 @@ std::string stacks_text(const std::vector<ProcessStacks>& processes, bool all_th
     return out;
 }
 
-std::string stacks_json(const std::vector<ProcessStacks>& processes) {
-    using Json = nlohmann::ordered_json;
-    Json out = Json::array();
-    for (const ProcessStacks& process : processes) {
-        Json& one = out.emplace_back(Json{{"pid", process.pid}});
-        if (!process.unknown.empty()) one["unknown"] = process.unknown;
-        Json threads = Json::array();
-        for (const ThreadStack& thread : process.threads) {
-            Json frames = Json::array();
-            for (const Frame& frame : thread.frames)
-                frames.push_back({{"function", frame.function}, {"file", frame.file}, {"line", frame.line}});
-            threads.push_back({{"thread", thread.thread}, {"frames", std::move(frames)}});
-            if (!thread.incomplete.empty()) threads.back()["incomplete"] = thread.incomplete;
+using Json = nlohmann::ordered_json;
+
+Json json_of(const ProcessStacks& process) {
+    Json one{{"pid", process.pid}};
+    if (!process.unknown.empty()) one["unknown"] = process.unknown;
+    Json threads = Json::array();
+    for (const ThreadStack& thread : process.threads) {
+        Json frames = Json::array();
+        for (const Frame& frame : thread.frames)
+            frames.push_back({{"function", frame.function}, {"file", frame.file}, {"line", frame.line}});
+        threads.push_back({{"thread", thread.thread}, {"frames", std::move(frames)}});
+        if (!thread.incomplete.empty()) threads.back()["incomplete"] = thread.incomplete;
+    }
+    one["threads"] = std::move(threads);
+    return one;
+}
+
+// Root asks users' daemons, and anybody can pretend to be one.
+constexpr size_t kLongest = 1000;
+
+ProcessStacks stacks_of(const wire::RankStacks& rank) {
+    ProcessStacks process{rank.pid(), {}, printable(rank.unknown(), kLongest)};
+    for (const auto& thread : rank.threads()) {
+        ThreadStack& one = process.threads.emplace_back();
+        one.thread = thread.thread();
+        one.incomplete = printable(thread.incomplete(), kLongest);
+        for (const auto& frame : thread.frames())
+            one.frames.push_back(
+                {printable(frame.function(), kLongest), printable(frame.file(), kLongest), frame.line()});
+    }
+    if (process.threads.empty() && process.unknown.empty()) process.unknown = "nothing is known of it";
+    return process;
+}
+
+int show_step(const StacksOptions& options) {
+    const auto found = connect_step(options.step, "stacks");
+    if (!found) return complain(found.error().message);
+    wire::FromRank question;
+    question.mutable_stacks()->mutable_ranks()->Assign(options.ranks.begin(), options.ranks.end());
+    question.mutable_stacks()->set_threads(options.threads);
+    const auto answer = ask_step(found->socket.get(), question);
+    if (!answer) return complain(answer.error().message);
+    if (!answer->has_stacks()) return complain(kOtherVersion);
+    const wire::StepStacks& stacks = answer->stacks();
+    if (!stacks.problem().empty()) return complain(printable(stacks.problem(), kLongest));
+    int exit_code = print(options.json ? stacks_json(stacks) : stacks_text(stacks, options.threads));
+    for (const std::string& line : not_known(stacks)) exit_code = complain(line);
+    return exit_code;
+}
+
+}  // namespace
+
+std::string stacks_text(const std::vector<ProcessStacks>& processes, bool all_threads) {
+    std::vector<Shown> all;
+    for (const ProcessStacks& process : processes)
+        if (process.unknown.empty()) all.push_back({&process});
+    return groups_text(all, all_threads);
+}
+
+std::string stacks_text(const wire::StepStacks& step, bool all_threads) {
+    std::deque<ProcessStacks> kept;
+    std::vector<Shown> all;
+    for (const auto& node : step.nodes()) {
+        for (const auto& rank : node.ranks()) {
+            kept.push_back(stacks_of(rank));
+            if (kept.back().unknown.empty())
+                all.push_back({&kept.back(), rank.rank(), printable(node.host(), kLongest)});
         }
-        one["threads"] = std::move(threads);
+    }
+    std::ranges::stable_sort(all, {}, &Shown::rank);
+    return groups_text(all, all_threads);
+}
+
+std::vector<std::string> not_known(const wire::StepStacks& step) {
+    std::vector<std::string> lines;
+    for (const auto& node : step.nodes()) {
+        const std::string host = printable(node.host(), kLongest);
+        if (!node.problem().empty()) lines.push_back(host + ": " + printable(node.problem(), kLongest));
+        for (const auto& rank : node.ranks())
+            if (const std::string why = stacks_of(rank).unknown; !why.empty())
+                lines.push_back(fmt::format("rank {} on {}: {}", rank.rank(), host, why));
+    }
+    return lines;
+}
+
+std::string stacks_json(const std::vector<ProcessStacks>& processes) {
+    Json out = Json::array();
+    for (const ProcessStacks& process : processes) out.push_back(json_of(process));
+    return out.dump(2) + "\n";
+}
+
+std::string stacks_json(const wire::StepStacks& step) {
+    Json out = Json::array();
+    for (const auto& node : step.nodes()) {
+        for (const auto& rank : node.ranks()) {
+            Json one{{"rank", rank.rank()}, {"host", printable(node.host(), kLongest)}};
+            one.update(json_of(stacks_of(rank)));
+            out.push_back(std::move(one));
+        }
     }
     return out.dump(2) + "\n";
 }
 
+wire::RankStacks message_of(const ProcessStacks& process, bool all_threads) {
+    wire::RankStacks rank;
+    rank.set_pid(process.pid);
+    rank.set_unknown(process.unknown);
+    for (const ThreadStack& thread : process.threads) {
+        auto& one = *rank.add_threads();
+        one.set_thread(thread.thread);
+        one.set_incomplete(thread.incomplete);
+        for (const Frame& frame : thread.frames) {
+            auto& told = *one.add_frames();
+            told.set_function(frame.function);
+            told.set_file(frame.file);
+            told.set_line(frame.line);
+        }
+        if (!all_threads) break;
+    }
+    return rank;
+}
+
+int print_stacks(const ReadStacksOptions& options) {
+    wire::NodeStacks stacks;
+    for (const pid_t pid : options.pids)
+        *stacks.add_ranks() = message_of(stacks::read_stacks_of_task(pid), options.threads);
+    return stacks.SerializeToFileDescriptor(STDOUT_FILENO) ? 0 : complain("cannot write the answer");
+}
+
 int show_stacks(const StacksOptions& options) {
+    if (options.pids.empty()) return show_step(options);
     std::vector<ProcessStacks> processes;
     for (auto pid = options.pids.begin(); pid != options.pids.end(); ++pid)
         if (std::find(options.pids.begin(), pid, *pid) == pid) processes.push_back(stacks::read_stacks(*pid));

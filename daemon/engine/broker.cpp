@@ -134,8 +134,10 @@ BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, T
     }
     if (message.has_ask_usage()) ask_usage({node, message.ask_usage().connection()}, now);
     if (message.has_usage()) usage_.answer(node, message.usage(), members_);
+    if (message.has_ask_stacks()) ask_stacks(node, message.ask_stacks(), now);
+    if (message.has_stacks()) stacks_.answer(node, message.stacks(), members_);
     if (message.has_alive()) alive(node, message.alive(), now);
-    tell_usage(now);
+    tell_askers(now);
     return take();
 }
 
@@ -269,6 +271,7 @@ void Broker::request(uint32_t node, const wire::NodeRequest& request, Time now) 
 void Broker::forget_node(uint32_t node) {
     heartbeats_.forget(node);
     usage_.remove(node);
+    stacks_.remove(node);
     authorization_.remove_node(node);
 }
 
@@ -338,7 +341,7 @@ BrokerActions Broker::tick(Time now) {
     dead(held_deaths_.due(now), now);
     check_restart(now);
     if (leave_at_ && now >= *leave_at_ && !finished_) farewell(now);
-    tell_usage(now);
+    tell_askers(now);
     return take();
 }
 
@@ -348,11 +351,11 @@ std::optional<Time> Broker::next_deadline() const {
     if (calls && ends_soon_after(*calls)) calls = generation_->start_deadlines.end(members_);
     const auto ended = restart_ && restart_->is_ending() ? std::optional(restart_->deadline()) : std::nullopt;
     const auto follows = succession_ && !abort_ ? std::optional(succession_->next_deadline()) : std::nullopt;
-    const auto next =
-        earliest({calls, ended, follows, quorum_lost_at_, authorization_.next_deadline(),
-                  usage_.next_deadline(), heartbeats_.next_deadline(), held_deaths_.next_deadline(),
-                  generation_->vanished.next_deadline(), death_reports_.next_deadline(),
-                  generation_->stopped.next_deadline(), finished_ ? std::nullopt : leave_at_});
+    const auto next = earliest({calls, ended, follows, quorum_lost_at_, authorization_.next_deadline(),
+                                usage_.next_deadline(), stacks_.next_deadline(), heartbeats_.next_deadline(),
+                                held_deaths_.next_deadline(), generation_->vanished.next_deadline(),
+                                death_reports_.next_deadline(), generation_->stopped.next_deadline(),
+                                finished_ ? std::nullopt : leave_at_});
     if (is_ending()) return next;
     return earliest({next, generation_->torch_arrivals.next_notice(),
                      generation_->start_deadlines.next_deadline(members_)});

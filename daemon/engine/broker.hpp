@@ -26,6 +26,7 @@
 #include "engine/quorum.hpp"
 #include "engine/restarts.hpp"
 #include "engine/shared_message.hpp"
+#include "engine/stack_questions.hpp"
 #include "engine/start_deadlines.hpp"
 #include "engine/store.hpp"
 #include "engine/succession.hpp"
@@ -93,6 +94,7 @@ class Broker {
     Heartbeats heartbeats_;
     PeerAuthorization authorization_;
     UsageRounds usage_;
+    StackQuestions stacks_;
     HeldDeaths held_deaths_;
     DeathReports death_reports_;
     RestartPolicy restart_policy_;
@@ -200,6 +202,11 @@ class Broker {
     wire::StepStatus status(bool summary, Time now) const;
     void ask_usage(UsageRounds::Asker asker, Time now);
     void tell_usage(Time now);
+    void ask_stacks(uint32_t node, const wire::AskStacks& asked, Time now);
+    void tell_stacks(const StackQuestions::Asker& asker, wire::StepStacks stacks);
+    // Whoever waits for something whose time has come.
+    void tell_askers(Time now);
+    std::vector<uint32_t> nodes_here() const;
     std::string why_not_measured(uint32_t node, Time now) const;
     std::string where(uint32_t rank) const;
 };

@@ -95,7 +95,7 @@ void Broker::fault(uint32_t node, const std::string& why, Time now) {
 BrokerActions Broker::on_lost(uint32_t node, const std::string& why, Time now) {
     if (finished_ || !members_.nodes()[node].is_here()) return take();
     lose(node, members_.name_nodes(std::span(&node, 1)) + " is lost: " + why, kLostDelay, now);
-    tell_usage(now);
+    tell_askers(now);
     return take();
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The broker's answers to dpctl: the state of the step, and what its ranks do with their time (broker.hpp).
+// The broker's answers to dpctl: the state of the step, what its ranks do with their time, and where in their programs they are
+// (broker.hpp).
 #include <algorithm>
 
 #include "base/text.hpp"
@@ -42,10 +43,7 @@ wire::StepStatus Broker::status(bool summary, Time now) const {
 
 void Broker::ask_usage(UsageRounds::Asker asker, Time now) {
     if (!members_.nodes()[asker.node].is_here()) return;
-    std::vector<uint32_t> nodes;
-    for (uint32_t node = 0; node < members_.nodes().size(); ++node)
-        if (members_.nodes()[node].is_here()) nodes.push_back(node);
-    const auto asked = usage_.ask(asker, nodes, now);
+    const auto asked = usage_.ask(asker, nodes_here(), now);
     if (!asked) {
         wire::TellUsage told;
         told.set_connection(asker.connection);
@@ -71,6 +69,43 @@ void Broker::tell_usage(Time now) {
         own.mutable_usage()->set_connection(asker.connection);
         out_.sends.emplace_back(asker.node, SharedMessage(std::move(own), rest));
     }
+}
+
+void Broker::ask_stacks(uint32_t node, const wire::AskStacks& asked, Time now) {
+    if (!members_.nodes()[node].is_here()) return;
+    const StackQuestions::Asker asker{node, asked.connection()};
+    const auto question = stacks_.ask(asker, asked.wanted(), nodes_here(), members_, now);
+    if (!question) {
+        wire::StepStacks none;
+        none.set_problem(question.error().message);
+        return tell_stacks(asker, std::move(none));
+    }
+    wire::ReadStacks read;
+    read.set_question(question->question);
+    *read.mutable_wanted() = asked.wanted();
+    for (const uint32_t one : question->nodes) send(one, wrap(&wire::ToNode::mutable_read_stacks, read));
+}
+
+void Broker::tell_stacks(const StackQuestions::Asker& asker, wire::StepStacks stacks) {
+    if (members_.nodes()[asker.node].lost) return;
+    wire::TellStacks told;
+    told.set_connection(asker.connection);
+    told.mutable_stacks()->Swap(&stacks);
+    send(asker.node, wrap(&wire::ToNode::mutable_stacks, std::move(told)));
+}
+
+void Broker::tell_askers(Time now) {
+    tell_usage(now);
+    for (auto& end : stacks_.take_ended(
+             members_, [&](uint32_t node) { return why_not_measured(node, now); }, now))
+        tell_stacks(end.asker, std::move(end.stacks));
+}
+
+std::vector<uint32_t> Broker::nodes_here() const {
+    std::vector<uint32_t> nodes;
+    for (uint32_t node = 0; node < members_.nodes().size(); ++node)
+        if (members_.nodes()[node].is_here()) nodes.push_back(node);
+    return nodes;
 }
 
 std::string Broker::why_not_measured(uint32_t node, Time now) const {

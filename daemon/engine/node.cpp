@@ -109,6 +109,16 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
     }
     if (const auto& told = message.usage(); message.has_usage())
         tell_asker(told.connection(), wrap(&wire::ToRank::mutable_usage, told.usage()));
+    if (message.has_read_stacks()) {
+        NodeActions::StacksToRead read{message.read_stacks(), {}};
+        const auto& wanted = read.asked.wanted().ranks();
+        for (uint32_t local = 0; local < config_.ranks.size(); ++local)
+            if (wanted.empty() || std::ranges::find(wanted, config_.ranks[local]) != wanted.end())
+                read.ranks.emplace(local, ranks_.connection_of(config_.ranks[local]));
+        out_.read_stacks.push_back(std::move(read));
+    }
+    if (const auto& told = message.stacks(); message.has_stacks())
+        tell_asker(told.connection(), wrap(&wire::ToRank::mutable_stacks, told.stacks()));
     if (message.has_farewell()) {
         give_up_broker(" has left");
         if (message.farewell().end_is_known()) lease_.reset();
@@ -265,6 +275,9 @@ NodeActions Node::on_query(ConnectionId asker, const wire::FromRank& query) {
     wire::FromNode message;
     if (query.has_usage()) {
         message.mutable_ask_usage()->set_connection(asker);
+    } else if (query.has_stacks()) {
+        message.mutable_ask_stacks()->set_connection(asker);
+        *message.mutable_ask_stacks()->mutable_wanted() = query.stacks();
     } else {
         message.mutable_status()->set_connection(asker);
         message.mutable_status()->set_summary(query.status().summary());

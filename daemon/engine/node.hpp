@@ -42,7 +42,7 @@ struct NodeFacts {
 
 // Whether dpctl or a reader of the metrics asks, and the broker answers; else the message is a rank's.
 inline bool is_query(const wire::FromRank& message) {
-    return message.has_status() || message.has_usage();
+    return message.has_status() || message.has_usage() || message.has_stacks();
 }
 
 struct NodeActions {
@@ -81,6 +81,12 @@ struct NodeActions {
     std::vector<std::pair<uint32_t, wire::FromNode>> supporters;
     // Measure what the local ranks do, and tell on_answer. By local rank: the connection of its world.
     std::optional<std::vector<std::optional<ConnectionId>>> measure;
+    // Read what these local ranks do, call by call, and tell on_answer.
+    struct StacksToRead {
+        wire::ReadStacks asked;
+        std::map<uint32_t, std::optional<ConnectionId>> ranks;  // by local rank: the connection of its world
+    };
+    std::vector<StacksToRead> read_stacks;
     std::vector<std::string> log;
 };
 

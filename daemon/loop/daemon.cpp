@@ -17,6 +17,7 @@
 #include "common/plan_file.hpp"
 #include "common/read_file.hpp"
 #include "framing.hpp"
+#include "loop/helper_program.hpp"
 #include "loop/socket_owner.hpp"
 
 namespace dp {
@@ -83,6 +84,10 @@ Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
               perform(node_.on_rank_closed(id, now()));
           }),
       gpus_(gpu_use_command(config_.host, config_.tiles_conf)),
+      stacks_(base_.get(), {dpctl_program(), "read-stacks"},
+              [this](wire::NodeStacks stacks) {
+                  perform(node_.on_answer(wrap(&wire::FromNode::mutable_stacks, std::move(stacks))));
+              }),
       metrics_(base_.get(), kFdRanks, rejected_,
                [this](ConnectionId id) {
                    wire::FromRank query;
@@ -312,7 +317,12 @@ std::set<uint32_t> Daemon::survivors() const {
     return out;
 }
 
-// A rank is the process that opened its world, or, until there is one, the task that the launcher made.
+// The process that opened the rank's world, or, until there is one, the task that the launcher made.
+pid_t Daemon::process_of(uint32_t local, std::optional<ConnectionId> connection) {
+    const pid_t opener = connection ? ranks_.pid_of(*connection) : 0;
+    return opener > 0 ? opener : tasks_.of(local);
+}
+
 wire::NodeUsage Daemon::measure(const std::vector<std::optional<ConnectionId>>& connections) {
     wire::NodeUsage usage = gpus_.look(now());
     usage.set_now_ns(monotonic_ns());
@@ -320,10 +330,16 @@ wire::NodeUsage Daemon::measure(const std::vector<std::optional<ConnectionId>>& 
         auto* rank = usage.add_ranks();
         rank->set_rank(config_.ranks[local]);
         if (local < config_.tiles.size()) rank->set_tiles(config_.tiles[local]);
-        const pid_t opener = connections[local] ? ranks_.pid_of(*connections[local]) : 0;
-        usage_.read(*rank, opener > 0 ? opener : tasks_.of(local), connections[local], usage.now_ns());
+        usage_.read(*rank, process_of(local, connections[local]), connections[local], usage.now_ns());
     }
     return usage;
+}
+
+void Daemon::read_stacks(const NodeActions::StacksToRead& wanted) {
+    std::vector<StackReader::Process> processes;
+    for (const auto& [local, connection] : wanted.ranks)
+        processes.push_back({config_.ranks[local], process_of(local, connection)});
+    stacks_.read(wanted.asked, processes);
 }
 
 // ---- actions ----
@@ -368,6 +384,7 @@ void Daemon::perform(const NodeActions& actions) {
         usage_.open(page.connection, ranks_.pid_of(page.connection), page.fd);
     if (actions.measure)
         perform(node_.on_answer(wrap(&wire::FromNode::mutable_usage, measure(*actions.measure))));
+    for (const auto& wanted : actions.read_stacks) read_stacks(wanted);
     send(actions.to_broker);
     if (actions.elected) take_over(actions);
     settle();

@@ -22,6 +22,7 @@
 #include "loop/log.hpp"
 #include "loop/metrics_server.hpp"
 #include "loop/rank_server.hpp"
+#include "loop/stack_reader.hpp"
 #include "loop/timer.hpp"
 #include "loop/torch_server.hpp"
 #include "loop/usage.hpp"
@@ -62,6 +63,7 @@ class Daemon {
     std::optional<KeeperServer> keepers_;  // with --dp-on-failure=restart
     UsageReader usage_;
     GpuProbe gpus_;
+    StackReader stacks_;
     MetricsServer metrics_;
     std::optional<BrokerServer> broker_server_;  // also of a relay that can be the next broker
     std::optional<BrokerLink> broker_link_;
@@ -109,6 +111,9 @@ class Daemon {
     Try<MasterPorts> renew_ports();
     void send(const std::vector<wire::FromNode>& messages);
     wire::NodeUsage measure(const std::vector<std::optional<ConnectionId>>& connections);
+    void read_stacks(const NodeActions::StacksToRead& wanted);
+    // 0: it has ended.
+    pid_t process_of(uint32_t local, std::optional<ConnectionId> connection);
 };
 
 }  // namespace dp

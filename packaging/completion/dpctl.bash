@@ -23,7 +23,7 @@ _dpctl() {
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == top ]]; then
             words="--interval --once --count --csv --json --skip-idle --help"
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == stacks ]]; then
-            words="--pid --threads --json --help"
+            words="--rank --pid --threads --json --help"
         else
             words="history launch stacks status tiles top waterfall --help --version"
         fi

@@ -27,15 +27,14 @@ all_reduce()
 """
 
 
-@pytest.fixture
-def ranks(cluster, tmp_path_factory):
-    """→ a running step of four ranks on node02, and their processes by rank."""
+def running(cluster, tmp_path_factory, where, *command):
+    """→ a script that four ranks run, and their processes by rank, until the generator is closed."""
     folder = os.path.join("/home/alice", tmp_path_factory.mktemp("stacks").name)
     cluster.run(["mkdir", folder], check=True)
     script = os.path.join(folder, "train.py")
     with open(cluster.host_path(script), "w", encoding="ascii") as file:
         file.write(RANKS)
-    srun = cluster.popen(["srun", "-w", "node02", "-N1", "-n4", "--dp-world=auto", "python3", script], cwd=folder)
+    srun = cluster.popen(["srun", *where, "-n4", "--dp-world=auto", *command, script], cwd=folder)
     pids = dict(map(int, srun.stdout.readline().split()) for _ in range(4))
     yield script, [pids[rank] for rank in range(4)]
     cluster.run(["scancel", "-u", "alice"])
@@ -43,6 +42,17 @@ def ranks(cluster, tmp_path_factory):
     cluster.run(["rm", "-r", folder], check=True)
     cluster.assert_nothing_left(deadline=10)
     cluster.assert_idle(deadline=30)
+
+
+@pytest.fixture
+def ranks(cluster, tmp_path_factory):
+    yield from running(cluster, tmp_path_factory, ["-w", "node02", "-N1"], "python3")
+
+
+@pytest.fixture
+def ranks_on_two_nodes(cluster, tmp_path_factory):
+    """Each is a shell that has started Python."""
+    yield from running(cluster, tmp_path_factory, ["-w", "node[01-02]", "-N2", "--ntasks-per-node=2", "-m", "block"], "bash", "-c", 'python3 "$0"; true')
 
 
 def stacks(cluster, *words, user="alice"):
@@ -81,3 +91,42 @@ def test_another_users_processes_are_not_read(cluster, ranks):
     done = stacks(cluster, "--pid", pids[0], NOBODY)
     assert done.returncode == 1 and done.stdout.startswith(f"process {pids[0]}: all_reduce "), done
     assert done.stderr == f"dpctl: there is no process {NOBODY}\n"
+
+
+def test_the_ranks_of_a_step_on_all_its_nodes(cluster, ranks_on_two_nodes):
+    script, _ = ranks_on_two_nodes
+    rank_2 = (f"rank 2 on node02: Loader.load_batch (train.py:8)\n"
+              f"    Loader.load_batch ({script}:8)\n"
+              f"    <module> ({script}:15)\n")
+    awaited = (f"3 ranks (0-1,3): all_reduce (train.py:4)\n"
+               f"    all_reduce ({script}:4)\n"
+               f"    <module> ({script}:16)\n" + rank_2)
+
+    def is_shown():
+        done = stacks(cluster)
+        assert done.returncode == 0 and done.stderr == "", done
+        return done.stdout == awaited
+
+    until(is_shown, 10, "three ranks that are alike, on two nodes")
+    assert stacks(cluster, "--rank", 2).stdout == rank_2
+    assert re.search(r"\n  and thread \d+: Condition\.wait \(threading\.py:\d+\)\n", stacks(cluster, "--threads", "--rank", 2).stdout)
+    done = stacks(cluster, "--rank", 1, 4)
+    assert (done.returncode, done.stderr) == (1, "dpctl: there is no rank 4: the world has ranks 0 to 3\n"), done
+    done = stacks(cluster, user="bob")
+    assert done.returncode == 1 and done.stderr.startswith("dpctl: no step of yours has a world on this node; "), done
+    with cluster.cut_off("node02"):
+        done = stacks(cluster)
+        assert done.returncode == 1 and "the rendezvous daemon does not answer" in done.stderr, done
+
+
+def test_ranks_that_run_no_python_are_named(cluster):
+    srun = cluster.popen(["srun", "-w", "node[01-02]", "-N2", "-n2", "--dp-world=auto", "bash", "-c", "echo here; exec sleep 1000"])
+    for _ in range(2):
+        assert srun.stdout.readline() == "here\n"
+    done = stacks(cluster)
+    assert done.returncode == 1 and done.stdout == "", done
+    assert re.fullmatch("".join(f"dpctl: rank {rank} on node0{rank + 1}: process \\d+ runs no Python, nor does what it has started\n"
+                                for rank in range(2)), done.stderr), done
+    cluster.run(["scancel", "-u", "alice"])
+    srun.wait(timeout=60)
+    cluster.assert_idle(deadline=30)

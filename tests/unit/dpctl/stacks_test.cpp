@@ -42,6 +42,39 @@ TEST(DpctlStacks, ThoseThatAreAlikeAreShownOnce) {
               "  and thread 13: no Python code\n");
 }
 
+TEST(DpctlStacks, TheRanksOfAStepThatAreAlikeAreShownOnce) {
+    wire::StepStacks step;
+    auto& first = *step.add_nodes();
+    first.set_host("node01");
+    auto& second = *step.add_nodes();
+    second.set_host("node02");
+    step.add_nodes()->set_host("node03");
+    step.mutable_nodes(2)->set_problem("no answer");
+    const auto add = [](wire::NodeStacks& node, uint32_t rank, const ThreadStack& stack) {
+        *node.add_ranks() = message_of({static_cast<pid_t>(100 + rank), {stack, kHasNone}, ""}, true);
+        node.mutable_ranks(node.ranks_size() - 1)->set_rank(rank);
+    };
+    add(second, 2, kReduces);
+    add(second, 3, kLoads);
+    add(first, 0, kReduces);
+    auto& unknown = *first.add_ranks();
+    unknown.set_rank(1);
+    unknown.set_unknown("process 9 runs no\nPython");
+    EXPECT_EQ(stacks_text(step, false),
+              "2 ranks (0,2): all_reduce (distributed_c10d.py:2501)\n"
+              "    all_reduce (/lib/torch/distributed_c10d.py:2501)\n"
+              "    <module> (train.py:40)\n"
+              "rank 3 on node02: load_batch (train.py:88)\n"
+              "    load_batch (/home/a/train.py:88)\n"
+              "    (outer calls are not shown)\n");
+    EXPECT_EQ(not_known(step),
+              (std::vector<std::string>{"rank 1 on node01: process 9 runs no?Python", "node03: no answer"}));
+    EXPECT_NE(stacks_json(step).find("\"rank\": 3,\n    \"host\": \"node02\",\n    \"pid\": 103,"),
+              std::string::npos)
+        << stacks_json(step);
+    EXPECT_EQ(message_of({7, {kLoads, kHasNone}, ""}, false).threads_size(), 1);
+}
+
 TEST(DpctlStacks, EqualThreadsAndEqualCallsAreShownOnce) {
     const ThreadStack waits{0, {{"wait", "threading.py", 320}}, ""};
     const auto with_number = [](ThreadStack stack, pid_t number) {

@@ -195,9 +195,16 @@ class Simulation {
     }
     // Of a dpctl beside the rank, whose connection has the same number.
     void ask_usage(uint32_t rank) { from_rank(rank, wrap(&wire::FromRank::mutable_usage)); }
-    void measure(uint32_t node) {
-        perform(node, nodes[node]->on_answer(wrap(&wire::FromNode::mutable_usage, usage_of(node))));
+    void ask_stacks(uint32_t rank, std::initializer_list<uint32_t> wanted = {}) {
+        wire::FromRank question;
+        question.mutable_stacks()->mutable_ranks()->Add(wanted.begin(), wanted.end());
+        from_rank(rank, question);
     }
+    // What the node's daemon has looked up, measured or read.
+    void answer(uint32_t node, wire::FromNode found) {
+        perform(node, nodes[node]->on_answer(std::move(found)));
+    }
+    void measure(uint32_t node) { answer(node, wrap(&wire::FromNode::mutable_usage, usage_of(node))); }
     void lose_broker(uint32_t node) {
         perform(node, nodes[node]->on_broker_lost("its connection closed", clock(node)));
     }
@@ -306,6 +313,9 @@ class Simulation {
     std::vector<std::pair<uint32_t, wire::WhoOwns>> lookups;
     std::vector<PeerAuthorization::Decision> decisions;
     std::vector<std::pair<uint32_t, wire::StepUsage>> told_usage;  // by rank
+    std::vector<wire::StepStacks> told_stacks;
+    std::vector<std::pair<uint32_t, NodeActions::StacksToRead>>
+        stacks_to_read;  // by node; nobody answers by itself
     // What /proc and the pages of a node say; nodes in `unmeasured` take their time.
     std::function<wire::NodeUsage(uint32_t node)> usage_of = [](uint32_t) { return wire::NodeUsage(); };
     std::set<uint32_t> unmeasured;
@@ -407,6 +417,7 @@ class Simulation {
             if (message.has_reply()) view->replies[0] = message.reply();
             if (message.has_status()) told_status = message.status();
             if (message.has_usage()) told_usage.emplace_back(rank, message.usage());
+            if (message.has_stacks()) told_stacks.push_back(message.stacks());
         }
         for (const auto& asked : actions.lookups) {
             lookups.emplace_back(node, asked);
@@ -416,6 +427,7 @@ class Simulation {
             perform(node, nodes[node]->on_answer(wrap(&wire::FromNode::mutable_owner, said)));
         }
         pages.insert(pages.end(), actions.pages.begin(), actions.pages.end());
+        for (const auto& read : actions.read_stacks) stacks_to_read.emplace_back(node, read);
         if (actions.measure) {
             measured.push_back(node);
             if (!unmeasured.contains(node)) measure(node);

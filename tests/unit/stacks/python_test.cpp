@@ -211,6 +211,21 @@ TEST(StacksPython, AProgramWithoutPythonIsSaidToBeOne) {
     const Program sleep({"/bin/sleep", "1000"});
     usleep(50'000);
     EXPECT_THAT(read_stacks(sleep.pid()).unknown, HasSubstr("runs no Python"));
+    EXPECT_THAT(read_stacks_of_task(sleep.pid()).unknown,
+                HasSubstr("runs no Python, nor does what it has started"));
+}
+
+TEST(StacksPython, ATaskIsTheProgramThatItsShellHasStarted) {
+    const Script script("import signal\nprint('here', flush=True)\nsignal.pause()\n");
+    const std::string command = "(/usr/bin/python3 " + script.path + "; true); true";
+    const Program shell({"/bin/sh", "-c", command.c_str()});
+    ASSERT_EQ(shell.wait(), "here");
+    usleep(50'000);
+    const auto found = read_stacks_of_task(shell.pid());
+    ASSERT_EQ(found.unknown, "");
+    EXPECT_NE(found.pid, shell.pid());
+    EXPECT_EQ(found.threads[0].frames.front(), (Frame{"<module>", script.path, 3}));
+    kill(found.pid, SIGKILL);
 }
 
 }  // namespace

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loop/stack_reader.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "engine/stack_questions.hpp"
+#include "loop/helper_program.hpp"
+
+namespace dp {
+
+StackReader::StackReader(event_base* base, std::vector<std::string> command, OnRead on_read)
+    : base_(base), command_(std::move(command)), on_read_(std::move(on_read)) {}
+
+// Not waited for: a program that hangs in the kernel would delay the daemon, and with it the end of the step.
+StackReader::~StackReader() {
+    for (const Reading& reading : readings_) kill(reading.program, SIGKILL);
+}
+
+void StackReader::read(const wire::ReadStacks& asked, const std::vector<Process>& processes) {
+    std::erase_if(ended_, [](pid_t program) { return waitpid(program, nullptr, WNOHANG) != 0; });
+    Reading& reading = readings_.emplace_back();
+    reading.reader = this;
+    reading.question = asked.question();
+    reading.processes = processes;
+    auto command = command_;
+    if (asked.wanted().threads()) command.emplace_back("--threads");
+    const size_t without_pids = command.size();
+    for (const Process& process : processes)
+        if (process.pid > 0) command.push_back(std::to_string(process.pid));
+    if (command.size() == without_pids) return finish(reading, "");
+    std::array<int, 2> ends{};
+    if (pipe2(ends.data(), O_CLOEXEC) != 0) return finish(reading, "no pipe for the program that reads them");
+    reading.output.reset(ends[0]);
+    const Fd input(ends[1]);
+    fcntl(reading.output.get(), F_SETFL, O_NONBLOCK);
+    reading.program = spawn_helper(command, input.get());
+    if (reading.program == 0) return finish(reading, command.front() + " cannot be started");
+    reading.event.reset(event_new(base_, reading.output.get(), EV_READ | EV_PERSIST, on_output, &reading));
+    const timeval patience{kReadingDeadline.count() / 1000, kReadingDeadline.count() % 1000 * 1000};
+    event_add(reading.event.get(), &patience);
+}
+
+void StackReader::on_output(int, short what, void* of) {
+    Reading& reading = *static_cast<Reading*>(of);
+    StackReader& self = *reading.reader;
+    if (what & EV_TIMEOUT) return self.finish(reading, "reading them takes too long");
+    std::array<char, 65536> some{};
+    ssize_t size = 0;
+    while ((size = ::read(reading.output.get(), some.data(), some.size())) > 0) {
+        reading.said.append(some.data(), static_cast<size_t>(size));
+        if (reading.said.size() > kMaxNodeStacks)
+            return self.finish(reading,
+                               "its stacks are too large for one answer; ask with --rank for some of them");
+    }
+    if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    // It has closed its output: it ends now.
+    kill(reading.program, SIGKILL);
+    waitpid(std::exchange(reading.program, 0), nullptr, 0);
+    self.finish(reading, "");
+}
+
+void StackReader::finish(Reading& reading, const std::string& problem) {
+    if (reading.program != 0) {
+        kill(reading.program, SIGKILL);
+        if (waitpid(reading.program, nullptr, WNOHANG) == 0) ended_.push_back(reading.program);
+    }
+    std::list<Reading> done;
+    const auto place = std::ranges::find_if(readings_, [&](const Reading& one) { return &one == &reading; });
+    done.splice(done.begin(), readings_, place);
+    tell(done.front(), problem);
+}
+
+void StackReader::tell(const Reading& reading, const std::string& problem) {
+    wire::NodeStacks said, told;
+    told.set_question(reading.question);
+    const auto alive =
+        std::ranges::count_if(reading.processes, [](const Process& one) { return one.pid > 0; });
+    const bool is_whole = alive == 0 || (said.ParseFromString(reading.said) && said.ranks_size() == alive);
+    if (!problem.empty() || !is_whole) {
+        told.set_problem(problem.empty() ? "the program that reads them has failed" : problem);
+        return on_read_(std::move(told));
+    }
+    int next = 0;
+    for (const Process& process : reading.processes) {
+        wire::RankStacks& rank = *told.add_ranks();
+        if (process.pid > 0)
+            rank.Swap(said.mutable_ranks(next++));
+        else
+            rank.set_unknown("it has no process");
+        rank.set_rank(process.rank);
+    }
+    on_read_(std::move(told));
+}
+
+}  // namespace dp

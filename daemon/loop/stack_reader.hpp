@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What this node's ranks are doing, call by call: `dpctl read-stacks` reads it, in a process of its own, because their memory is
+// untrusted, may be slow to read, and takes a library to understand.
+#pragma once
+
+#include <event2/event.h>
+
+#include <functional>
+#include <list>
+#include <string>
+#include <vector>
+
+#include "base/fd.hpp"
+#include "dp.pb.h"
+#include "engine/time.hpp"
+#include "loop/timer.hpp"
+
+namespace dp {
+
+// A program that says nothing for so long is given up: before the broker gives up the node.
+inline constexpr Time kReadingDeadline{1500};
+
+class StackReader {
+ public:
+    struct Process {
+        uint32_t rank = 0;
+        pid_t pid = 0;  // 0: it has ended, or has not begun
+    };
+    using OnRead = std::function<void(wire::NodeStacks)>;
+
+    // `command`: a program and its arguments that, given --threads or not and some pids, writes a NodeStacks with a rank for each
+    // and exits. `on_read` is called once for each read(), perhaps before that returns.
+    StackReader(event_base* base, std::vector<std::string> command, OnRead on_read);
+    ~StackReader();  // ends the programs
+    StackReader(const StackReader&) = delete;
+    StackReader& operator=(const StackReader&) = delete;
+
+    void read(const wire::ReadStacks& asked, const std::vector<Process>& processes);
+
+ private:
+    struct Reading {
+        StackReader* reader = nullptr;
+        uint64_t question = 0;
+        std::vector<Process> processes;
+        pid_t program = 0;
+        Fd output;
+        std::string said;
+        EventPtr event;
+    };
+    event_base* base_;
+    std::vector<std::string> command_;
+    OnRead on_read_;
+    std::list<Reading> readings_;
+    std::vector<pid_t> ended_;  // that were not seen to end yet
+
+    static void on_output(int, short what, void* reading);
+    void finish(Reading& reading, const std::string& problem);
+    void tell(const Reading& reading, const std::string& problem);
+};
+
+}  // namespace dp
