@@ -62,6 +62,7 @@ def test_a_killed_rank_is_named_in_the_exceptions_of_the_others(cluster, python,
     assert [line.split(":")[0] for line in told] == [f"rank {rank}" for rank in range(8) if rank != 5], done.stdout + done.stderr
     for line in told:
         assert re.search(r"after [\d.]+ s: .*rank 5 (on node02 )?was killed by signal 9 \(SIGKILL\)", line), line
+    assert "Traceback" not in done.stderr, done.stderr
 
 
 def test_a_process_goes_on_when_another_dies(cluster, python, programs):

@@ -152,6 +152,8 @@ class _Deaths:
         _wrap(torch._C._distributed_c10d.Work, "wait", self.named)  # pylint: disable=protected-access
         _wrap(torch._C.Future, "wait", self.named)  # pylint: disable=protected-access
         _wrap(torch.autograd, "backward", self.named)
+        # What all collectives ask for. After an abort over NCCL there is none.
+        _wrap(dist.distributed_c10d, "_get_default_group", self.named)
         for method in ("__init__", "forward"):
             _wrap(torch.nn.parallel.DistributedDataParallel, method, self.named)
         _wrap(dist, "destroy_process_group", self.named, self.forgets_closed_loops)
@@ -219,7 +221,7 @@ _deaths = _Deaths()
 
 
 def _wrap(owner, name, instead, around=None):
-    """Has the function's RuntimeErrors raised as what `instead` makes of them, and the function called inside of what `around` makes. Once."""
+    """Has the function's errors of torch raised as what `instead` makes of them, and the function called inside of what `around` makes. Once."""
     function = getattr(owner, name)
     if getattr(function, "slurm_dp", False):
         return
@@ -231,7 +233,7 @@ def _wrap(owner, name, instead, around=None):
                 return function(*arguments, **options)
             with around():
                 return function(*arguments, **options)
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
             better = error if isinstance(error, Error) else instead(error)
             if better is error:
                 raise

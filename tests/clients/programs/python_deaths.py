@@ -56,6 +56,14 @@ except dp.Error as error:
     time.sleep(0.2)
     with open(died, encoding="utf-8") as file:
         sys.stdout.write(f"rank {world.rank}: after {told - float(file.read()):.3f} s: {error}\n")
+    if sys.argv[1] == "torch":
+        # As torch forgets its process groups when they are aborted over NCCL.
+        torch.distributed.distributed_c10d._update_default_pg(None)
+        try:
+            torch.distributed.all_reduce(numbers)
+        except dp.Error:
+            told = None
+        assert told is None, "torch says that there is no process group, and not why"
 if sys.argv[1] == "callback":
     try:
         world.add("n")
