@@ -113,7 +113,18 @@ void describe_top(CLI::App& words, TopOptions& options) {
 
 void describe_stacks(CLI::App& words, StacksOptions& options) {
     add_step(words, options.step, "JOB or JOB.STEP, as of status");
-    words.add_option("--rank", options.ranks, "these ranks alone")->type_name("RANK...");
+    words
+        .add_option_function<std::string>(
+            "--rank",
+            [&options](const std::string& list) {
+                const auto ranks = parse_ranges<uint32_t>(list, kMaxWorldSize);
+                if (!ranks)
+                    throw CLI::ValidationError(
+                        "--rank", printable(list, 40) + " is no list of ranks; give such as 3 or 0-3,7");
+                options.ranks = *ranks;
+            },
+            "these ranks alone: 3 or 0-3,7")
+        ->type_name("RANKS");
     words.add_option("--pid", options.pids, "processes of this machine, instead of a step")
         ->type_name("PID...")
         ->check(CLI::Range(1, 1 << 22))

@@ -146,18 +146,33 @@ Json json_of(const ProcessStacks& process) {
     return one;
 }
 
-// Root asks users' daemons, and anybody can pretend to be one.
 constexpr size_t kLongest = 1000;
+// Of a thread that a node tells.
+constexpr size_t kMostCalls = 200;
+
+// UTF-8, which protobuf has checked, without what changes a terminal: root asks users' daemons, and anybody can pretend to be one.
+std::string shown(const std::string& text) {
+    std::string out;
+    for (size_t i = 0; i < text.size(); ++i) {
+        const auto byte = static_cast<unsigned char>(text[i]);
+        const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0;
+        const bool is_c1 = byte == 0xC2 && next >= 0x80 && next < 0xA0;
+        const bool begins = (byte & 0xC0) != 0x80;
+        if (begins && out.size() >= kLongest) break;
+        out += byte < 0x20 || byte == 0x7F || is_c1 ? '?' : text[i];
+        i += is_c1;
+    }
+    return out;
+}
 
 ProcessStacks stacks_of(const wire::RankStacks& rank) {
-    ProcessStacks process{rank.pid(), {}, printable(rank.unknown(), kLongest)};
+    ProcessStacks process{rank.pid(), {}, shown(rank.unknown())};
     for (const auto& thread : rank.threads()) {
         ThreadStack& one = process.threads.emplace_back();
         one.thread = thread.thread();
-        one.incomplete = printable(thread.incomplete(), kLongest);
+        one.incomplete = shown(thread.incomplete());
         for (const auto& frame : thread.frames())
-            one.frames.push_back(
-                {printable(frame.function(), kLongest), printable(frame.file(), kLongest), frame.line()});
+            one.frames.push_back({shown(frame.function()), shown(frame.file()), frame.line()});
     }
     if (process.threads.empty() && process.unknown.empty()) process.unknown = "nothing is known of it";
     return process;
@@ -173,7 +188,7 @@ int show_step(const StacksOptions& options) {
     if (!answer) return complain(answer.error().message);
     if (!answer->has_stacks()) return complain(kOtherVersion);
     const wire::StepStacks& stacks = answer->stacks();
-    if (!stacks.problem().empty()) return complain(printable(stacks.problem(), kLongest));
+    if (stacks.nodes().empty() && !stacks.problem().empty()) return complain(shown(stacks.problem()));
     int exit_code = print(options.json ? stacks_json(stacks) : stacks_text(stacks, options.threads));
     for (const std::string& line : not_known(stacks)) exit_code = complain(line);
     return exit_code;
@@ -194,8 +209,7 @@ std::string stacks_text(const wire::StepStacks& step, bool all_threads) {
     for (const auto& node : step.nodes()) {
         for (const auto& rank : node.ranks()) {
             kept.push_back(stacks_of(rank));
-            if (kept.back().unknown.empty())
-                all.push_back({&kept.back(), rank.rank(), printable(node.host(), kLongest)});
+            if (kept.back().unknown.empty()) all.push_back({&kept.back(), rank.rank(), shown(node.host())});
         }
     }
     std::ranges::stable_sort(all, {}, &Shown::rank);
@@ -204,9 +218,10 @@ std::string stacks_text(const wire::StepStacks& step, bool all_threads) {
 
 std::vector<std::string> not_known(const wire::StepStacks& step) {
     std::vector<std::string> lines;
+    if (!step.problem().empty()) lines.push_back(shown(step.problem()));
     for (const auto& node : step.nodes()) {
-        const std::string host = printable(node.host(), kLongest);
-        if (!node.problem().empty()) lines.push_back(host + ": " + printable(node.problem(), kLongest));
+        const std::string host = shown(node.host());
+        if (!node.problem().empty()) lines.push_back(host + ": " + shown(node.problem()));
         for (const auto& rank : node.ranks())
             if (const std::string why = stacks_of(rank).unknown; !why.empty())
                 lines.push_back(fmt::format("rank {} on {}: {}", rank.rank(), host, why));
@@ -224,7 +239,7 @@ std::string stacks_json(const wire::StepStacks& step) {
     Json out = Json::array();
     for (const auto& node : step.nodes()) {
         for (const auto& rank : node.ranks()) {
-            Json one{{"rank", rank.rank()}, {"host", printable(node.host(), kLongest)}};
+            Json one{{"rank", rank.rank()}, {"host", shown(node.host())}};
             one.update(json_of(stacks_of(rank)));
             out.push_back(std::move(one));
         }
@@ -241,6 +256,11 @@ wire::RankStacks message_of(const ProcessStacks& process, bool all_threads) {
         one.set_thread(thread.thread);
         one.set_incomplete(thread.incomplete);
         for (const Frame& frame : thread.frames) {
+            if (one.frames_size() == static_cast<int>(kMostCalls)) {
+                one.set_incomplete(
+                    fmt::format("{} outer calls are not shown", thread.frames.size() - kMostCalls));
+                break;
+            }
             auto& told = *one.add_frames();
             told.set_function(frame.function);
             told.set_file(frame.file);
@@ -251,11 +271,14 @@ wire::RankStacks message_of(const ProcessStacks& process, bool all_threads) {
     return rank;
 }
 
+// One after the other, so that all but the one that hangs are known. Such messages, one behind the other, are one of all.
 int print_stacks(const ReadStacksOptions& options) {
-    wire::NodeStacks stacks;
-    for (const pid_t pid : options.pids)
+    for (const pid_t pid : options.pids) {
+        wire::NodeStacks stacks;
         *stacks.add_ranks() = message_of(stacks::read_stacks_of_task(pid), options.threads);
-    return stacks.SerializeToFileDescriptor(STDOUT_FILENO) ? 0 : complain("cannot write the answer");
+        if (!stacks.SerializeToFileDescriptor(STDOUT_FILENO)) return complain("cannot write the answer");
+    }
+    return 0;
 }
 
 int show_stacks(const StacksOptions& options) {

@@ -80,10 +80,12 @@ void Broker::ask_stacks(uint32_t node, const wire::AskStacks& asked, Time now) {
         none.set_problem(question.error().message);
         return tell_stacks(asker, std::move(none));
     }
-    wire::ReadStacks read;
-    read.set_question(question->question);
-    *read.mutable_wanted() = asked.wanted();
-    for (const uint32_t one : question->nodes) send(one, wrap(&wire::ToNode::mutable_read_stacks, read));
+    for (const auto& [one, wanted] : question->nodes) {
+        wire::ReadStacks read;
+        read.set_question(question->question);
+        *read.mutable_wanted() = wanted;
+        send(one, wrap(&wire::ToNode::mutable_read_stacks, std::move(read)));
+    }
 }
 
 void Broker::tell_stacks(const StackQuestions::Asker& asker, wire::StepStacks stacks) {

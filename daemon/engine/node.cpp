@@ -6,6 +6,7 @@
 #include <csignal>
 
 #include "base/text.hpp"
+#include "engine/stack_questions.hpp"
 #include "framing.hpp"
 
 namespace dp {
@@ -269,6 +270,12 @@ NodeActions Node::on_query(ConnectionId asker, const wire::FromRank& query) {
         out_.answers.emplace_back(
             asker, lost(broker_.gone ? daemon_of_broker() + " is gone"
                                      : "this node has not reached " + daemon_of_broker() + " yet"));
+        return take();
+    }
+    if (query.has_stacks() && query.stacks().ByteSizeLong() > kMaxStacksRequest) {
+        wire::StepStacks none;
+        none.set_problem("too many ranks at once; ask for all of them, without --rank");
+        out_.answers.emplace_back(asker, wrap(&wire::ToRank::mutable_stacks, std::move(none)));
         return take();
     }
     if (!askers_.insert(asker).second) return take();  // the answer that is under way will do

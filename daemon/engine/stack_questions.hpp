@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the step's ranks are doing, call by call, asked of the nodes that have them (dpctl stacks). Each question is the nodes'
-// own: unlike usage, two seldom want the same. A pure state machine; the broker owns it.
+// What the step's ranks are doing, call by call, asked of the nodes that have them (dpctl stacks). Each asker has a question of
+// its own, because two seldom want the same. A pure state machine; the broker owns it.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,11 @@ namespace dp {
 inline constexpr Time kStacksDeadline{2000};
 // How many may wait at once.
 inline constexpr size_t kMaxStackQuestions = 16;
+// Bytes of a request: ten thousand ranks by number.
+inline constexpr size_t kMaxStacksRequest = size_t{32} << 10;
 // Of a node; with more, it says so instead.
 inline constexpr size_t kMaxNodeStacks = size_t{256} << 10;
-// Of an answer; the nodes that do not fit say so.
+// Of an answer; the nodes that do not fit are left out.
 inline constexpr size_t kMaxStepStacks = size_t{2} << 20;
 
 class StackQuestions {
@@ -38,10 +40,10 @@ class StackQuestions {
         wire::StepStacks stacks;
     };
 
-    // Which nodes to ask, those of `here` that have such ranks, and their question's number. An error is the asker's answer.
+    // What to ask of which nodes, of `here`, and the question's number. An error is the asker's answer.
     struct Asked {
         uint64_t question = 0;
-        std::vector<uint32_t> nodes;
+        std::map<uint32_t, wire::StacksRequest> nodes;
     };
     Try<Asked> ask(const Asker& asker, const wire::StacksRequest& wanted, const std::vector<uint32_t>& here,
                    const Membership& members, Time now);

@@ -287,6 +287,7 @@ void Daemon::wait_for_tiles() {
 
 void Daemon::look_at_ranks() {
     look_timer_.after(kLookEvery);
+    stacks_.reap();
     now();
     for (uint32_t local = 0; local < config_.ranks.size(); ++local)
         if (const pid_t task = tasks_.of(local)) perform(node_.on_look(local, is_stopped(task)));

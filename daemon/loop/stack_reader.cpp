@@ -24,8 +24,12 @@ StackReader::~StackReader() {
     for (const Reading& reading : readings_) kill(reading.program, SIGKILL);
 }
 
-void StackReader::read(const wire::ReadStacks& asked, const std::vector<Process>& processes) {
+void StackReader::reap() {
     std::erase_if(ended_, [](pid_t program) { return waitpid(program, nullptr, WNOHANG) != 0; });
+}
+
+void StackReader::read(const wire::ReadStacks& asked, const std::vector<Process>& processes) {
+    reap();
     Reading& reading = readings_.emplace_back();
     reading.reader = this;
     reading.question = asked.question();
@@ -36,16 +40,29 @@ void StackReader::read(const wire::ReadStacks& asked, const std::vector<Process>
     for (const Process& process : processes)
         if (process.pid > 0) command.push_back(std::to_string(process.pid));
     if (command.size() == without_pids) return finish(reading, "");
+    if (!ended_.empty())
+        return finish(reading, "an earlier reading hangs in the kernel: a file system that does not answer?");
     std::array<int, 2> ends{};
     if (pipe2(ends.data(), O_CLOEXEC) != 0) return finish(reading, "no pipe for the program that reads them");
     reading.output.reset(ends[0]);
     const Fd input(ends[1]);
     fcntl(reading.output.get(), F_SETFL, O_NONBLOCK);
     reading.program = spawn_helper(command, input.get());
-    if (reading.program == 0) return finish(reading, command.front() + " cannot be started");
-    reading.event.reset(event_new(base_, reading.output.get(), EV_READ | EV_PERSIST, on_output, &reading));
-    const timeval patience{kReadingDeadline.count() / 1000, kReadingDeadline.count() % 1000 * 1000};
-    event_add(reading.event.get(), &patience);
+    if (reading.program == 0)
+        return finish(
+            reading,
+            command.front() + " cannot be started; in a container, slurm-dp must be installed there, too");
+    reading.event.reset(event_new(base_, reading.output.get(), EV_READ, on_output, &reading));
+    reading.deadline = Clock::now() + kReadingDeadline;
+    wait_for_output(reading);
+}
+
+void StackReader::wait_for_output(Reading& reading) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::microseconds>(reading.deadline - Clock::now()).count();
+    const timeval patience{0, 1};
+    const timeval rest{left / 1'000'000, left % 1'000'000};
+    event_add(reading.event.get(), left > 0 ? &rest : &patience);
 }
 
 void StackReader::on_output(int, short what, void* of) {
@@ -57,10 +74,10 @@ void StackReader::on_output(int, short what, void* of) {
     while ((size = ::read(reading.output.get(), some.data(), some.size())) > 0) {
         reading.said.append(some.data(), static_cast<size_t>(size));
         if (reading.said.size() > kMaxNodeStacks)
-            return self.finish(reading,
-                               "its stacks are too large for one answer; ask with --rank for some of them");
+            return self.finish(
+                reading, "its stacks are too large for one answer; ask for some of its ranks with --rank");
     }
-    if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (size < 0 && (errno == EAGAIN || errno == EINTR)) return self.wait_for_output(reading);
     // It has closed its output: it ends now.
     kill(reading.program, SIGKILL);
     waitpid(std::exchange(reading.program, 0), nullptr, 0);
@@ -78,23 +95,27 @@ void StackReader::finish(Reading& reading, const std::string& problem) {
     tell(done.front(), problem);
 }
 
+// `problem`: why there may be less than was asked for.
 void StackReader::tell(const Reading& reading, const std::string& problem) {
     wire::NodeStacks said, told;
     told.set_question(reading.question);
     const auto alive =
         std::ranges::count_if(reading.processes, [](const Process& one) { return one.pid > 0; });
-    const bool is_whole = alive == 0 || (said.ParseFromString(reading.said) && said.ranks_size() == alive);
-    if (!problem.empty() || !is_whole) {
-        told.set_problem(problem.empty() ? "the program that reads them has failed" : problem);
+    const std::string why = problem.empty() ? "the program that reads it has failed" : problem;
+    if (!said.ParseFromString(reading.said) || said.ranks_size() > alive) said.Clear();
+    if (alive > 0 && said.ranks().empty()) {
+        told.set_problem(why);
         return on_read_(std::move(told));
     }
     int next = 0;
     for (const Process& process : reading.processes) {
         wire::RankStacks& rank = *told.add_ranks();
-        if (process.pid > 0)
+        if (process.pid <= 0)
+            rank.set_unknown("it has no process");
+        else if (next < said.ranks_size())
             rank.Swap(said.mutable_ranks(next++));
         else
-            rank.set_unknown("it has no process");
+            rank.set_unknown(why);
         rank.set_rank(process.rank);
     }
     on_read_(std::move(told));

@@ -6,6 +6,7 @@
 
 #include <event2/event.h>
 
+#include <chrono>
 #include <functional>
 #include <list>
 #include <string>
@@ -18,7 +19,7 @@
 
 namespace dp {
 
-// A program that says nothing for so long is given up: before the broker gives up the node.
+// A program that is not done by then is ended, before the broker gives up the node; what it has read so far is told.
 inline constexpr Time kReadingDeadline{1500};
 
 class StackReader {
@@ -29,16 +30,19 @@ class StackReader {
     };
     using OnRead = std::function<void(wire::NodeStacks)>;
 
-    // `command`: a program and its arguments that, given --threads or not and some pids, writes a NodeStacks with a rank for each
-    // and exits. `on_read` is called once for each read(), perhaps before that returns.
+    // `command`: a program and its arguments that, given --threads or not and some pids, writes a NodeStacks of one rank for each, in
+    // order, and exits. `on_read` is called once for each read(), perhaps before that returns.
     StackReader(event_base* base, std::vector<std::string> command, OnRead on_read);
     ~StackReader();  // ends the programs
     StackReader(const StackReader&) = delete;
     StackReader& operator=(const StackReader&) = delete;
 
     void read(const wire::ReadStacks& asked, const std::vector<Process>& processes);
+    // Takes note of programs that were ended and that the kernel has let go since.
+    void reap();
 
  private:
+    using Clock = std::chrono::steady_clock;
     struct Reading {
         StackReader* reader = nullptr;
         uint64_t question = 0;
@@ -47,14 +51,16 @@ class StackReader {
         Fd output;
         std::string said;
         EventPtr event;
+        Clock::time_point deadline;
     };
     event_base* base_;
     std::vector<std::string> command_;
     OnRead on_read_;
     std::list<Reading> readings_;
-    std::vector<pid_t> ended_;  // that were not seen to end yet
+    std::vector<pid_t> ended_;  // by us, and not let go by the kernel yet
 
     static void on_output(int, short what, void* reading);
+    void wait_for_output(Reading& reading);
     void finish(Reading& reading, const std::string& problem);
     void tell(const Reading& reading, const std::string& problem);
 };

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stacks/read_stacks.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <deque>
+#include <filesystem>
 
 #include "base/text.hpp"
 #include "common/read_file.hpp"
@@ -29,6 +33,20 @@ Try<std::optional<std::vector<ThreadStack>>> read_python(pid_t pid) {
     return threads;
 }
 
+// Of all its threads, by number.
+std::vector<pid_t> children_of(pid_t pid) {
+    std::vector<pid_t> children;
+    const std::string tasks = fmt::format("/proc/{}/task", pid);
+    std::error_code error;
+    for (const auto& thread : std::filesystem::directory_iterator(tasks, error)) {
+        const std::string text = read_file(thread.path().string() + "/children");
+        for (const std::string_view child : split(text, ' '))
+            if (const auto number = parse_number<pid_t>(child)) children.push_back(*number);
+    }
+    std::ranges::sort(children);
+    return children;
+}
+
 std::string runs_no_python(pid_t pid) {
     return "process " + std::to_string(pid) + " runs no Python";
 }
@@ -44,18 +62,23 @@ ProcessStacks read_stacks(pid_t pid) {
 
 ProcessStacks read_stacks_of_task(pid_t task) {
     std::deque<pid_t> left{task};
-    for (size_t looked = 0; !left.empty() && looked < kMaxDescendants; ++looked) {
+    std::string unreadable;  // why the first of those that cannot be read cannot be
+    for (size_t looked = 0; !left.empty(); ++looked) {
+        if (looked == kMaxDescendants)
+            return {task,
+                    {},
+                    fmt::format("none of the first {} processes of process {} runs Python", kMaxDescendants,
+                                task)};
         const pid_t pid = left.front();
         left.pop_front();
         auto threads = read_python(pid);
         if (threads && *threads) return {pid, std::move(**threads), ""};
-        if (!threads && pid == task) return {pid, {}, threads.error().message};
-        const std::string name = std::to_string(pid);
-        const std::string children = read_file("/proc/" + name + "/task/" + name + "/children");
-        for (const std::string_view child : split(children, ' '))
-            if (const auto number = parse_number<pid_t>(child)) left.push_back(*number);
+        if (!threads && unreadable.empty()) unreadable = threads.error().message;
+        const auto children = children_of(pid);
+        left.insert(left.end(), children.begin(), children.end());
     }
-    return {task, {}, runs_no_python(task) + ", nor does what it has started"};
+    return {
+        task, {}, unreadable.empty() ? runs_no_python(task) + ", nor does what it has started" : unreadable};
 }
 
 }  // namespace dp::stacks

@@ -110,7 +110,7 @@ def test_the_ranks_of_a_step_on_all_its_nodes(cluster, ranks_on_two_nodes):
     until(is_shown, 10, "three ranks that are alike, on two nodes")
     assert stacks(cluster, "--rank", 2).stdout == rank_2
     assert re.search(r"\n  and thread \d+: Condition\.wait \(threading\.py:\d+\)\n", stacks(cluster, "--threads", "--rank", 2).stdout)
-    done = stacks(cluster, "--rank", 1, 4)
+    done = stacks(cluster, "--rank", "1,4")
     assert (done.returncode, done.stderr) == (1, "dpctl: there is no rank 4: the world has ranks 0 to 3\n"), done
     done = stacks(cluster, user="bob")
     assert done.returncode == 1 and done.stderr.startswith("dpctl: no step of yours has a world on this node; "), done

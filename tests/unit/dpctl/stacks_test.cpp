@@ -73,6 +73,17 @@ TEST(DpctlStacks, TheRanksOfAStepThatAreAlikeAreShownOnce) {
               std::string::npos)
         << stacks_json(step);
     EXPECT_EQ(message_of({7, {kLoads, kHasNone}, ""}, false).threads_size(), 1);
+    first.mutable_ranks(1)->set_unknown("b\u00fccher \x1b[31m\u009b7m\x7f");
+    EXPECT_EQ(not_known(step).front(), "rank 1 on node01: b\u00fccher ?[31m?7m?");
+}
+
+TEST(DpctlStacks, ANodeTellsTheInnerCallsOfADeepRecursion) {
+    ThreadStack deep{1, {}, "it goes on"};
+    for (uint32_t line = 0; line < 500; ++line) deep.frames.push_back({"r", "r.py", line});
+    const auto message = message_of({1, {deep}, ""}, false);
+    ASSERT_EQ(message.threads(0).frames_size(), 200);
+    EXPECT_EQ(message.threads(0).frames(0).line(), 0u);
+    EXPECT_EQ(message.threads(0).incomplete(), "300 outer calls are not shown");
 }
 
 TEST(DpctlStacks, EqualThreadsAndEqualCallsAreShownOnce) {

@@ -97,6 +97,47 @@ TEST(StackQuestions, ANodeThatDoesNotAnswerInTimeIsLeftOut) {
     EXPECT_EQ(s.told_stacks.size(), 1u);
 }
 
+TEST(StackQuestions, ANodeThatHasNotComeIsNamed) {
+    Simulation s(3, 2, Time(60000));
+    s.join(0);
+    s.join(2);
+    s.ask_stacks(0);
+    answer(s, s.stacks_to_read[0], {0, 1});
+    answer(s, s.stacks_to_read[1], {4, 5});
+    s.ask_stacks(0, {5});
+    answer(s, s.stacks_to_read[2], {5});
+    s.ask_stacks(0, {3});
+    ASSERT_EQ(s.told_stacks.size(), 3u);
+    EXPECT_EQ(text(s.told_stacks[0]), "gpu0: 0 1; gpu1:not connected; gpu2: 4 5; ");
+    EXPECT_EQ(text(s.told_stacks[1]), "gpu2: 5; ");
+    EXPECT_EQ(text(s.told_stacks[2]), "gpu1:not connected; ");
+}
+
+TEST(StackQuestions, ARequestOfTooManyRanksGoesNoFurther) {
+    Simulation s = step_of(2);
+    wire::FromRank question;
+    for (size_t i = 0; i < kMaxStacksRequest; ++i) question.mutable_stacks()->add_ranks(0);
+    s.from_rank(1, question);
+    ASSERT_EQ(s.told_stacks.size(), 1u);
+    EXPECT_EQ(s.told_stacks[0].problem(), "too many ranks at once; ask for all of them, without --rank");
+    EXPECT_TRUE(s.stacks_to_read.empty());
+}
+
+TEST(StackQuestions, WhatDoesNotFitIntoOneAnswerIsCounted) {
+    constexpr uint32_t kNodes = 20;
+    Simulation s = step_of(kNodes);
+    s.ask_stacks(0);
+    for (const auto& asked : std::vector(s.stacks_to_read)) {
+        wire::NodeStacks large = stacks_of(asked.second.asked.question(), {2 * asked.first});
+        large.mutable_ranks(0)->set_unknown(std::string(kMaxNodeStacks / 2, 'x'));
+        s.answer(asked.first, wrap(&wire::FromNode::mutable_stacks, large));
+    }
+    ASSERT_EQ(s.told_stacks.size(), 1u);
+    EXPECT_EQ(s.told_stacks[0].nodes_size(), 15);
+    EXPECT_EQ(s.told_stacks[0].problem(),
+              "5 nodes left out: the step is too large for one answer; ask for some ranks with --rank");
+}
+
 TEST(StackQuestions, TwoWhoAskGetAnAnswerEach) {
     Simulation s = step_of(1);
     s.ask_stacks(0, {0});
@@ -119,8 +160,9 @@ TEST(StackQuestions, ANodeSpeaksForItsOwnRanksOnlyAndNotTooMuch) {
     large.mutable_ranks(0)->set_unknown(std::string(kMaxNodeStacks, 'x'));
     s.answer(1, wrap(&wire::FromNode::mutable_stacks, large));
     ASSERT_EQ(s.told_stacks.size(), 1u);
-    EXPECT_EQ(text(s.told_stacks[0]),
-              "gpu0: 0 1; gpu1:its stacks are too large for one answer; ask with --rank for some of them; ");
+    EXPECT_EQ(
+        text(s.told_stacks[0]),
+        "gpu0: 0 1; gpu1:its stacks are too large for one answer; ask for some of its ranks with --rank; ");
 }
 
 TEST(StackQuestions, SoManyMayWaitAtOnce) {
@@ -133,7 +175,7 @@ TEST(StackQuestions, SoManyMayWaitAtOnce) {
         ASSERT_TRUE(questions.ask({0, i}, {}, {0}, members, Time(0)));
     const auto refused = questions.ask({0, 99}, {}, {0}, members, Time(0));
     ASSERT_FALSE(refused);
-    EXPECT_EQ(refused.error().message, "more than 16 want to know at once; ask again");
+    EXPECT_EQ(refused.error().message, "16 `dpctl stacks` of this step are under way already; try again");
     EXPECT_EQ(questions.next_deadline(), kStacksDeadline);
     const auto late = [](uint32_t) { return std::string("no answer"); };
     EXPECT_TRUE(questions.take_ended(members, late, kStacksDeadline - Time(1)).empty());

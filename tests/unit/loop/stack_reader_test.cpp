@@ -95,11 +95,11 @@ TEST_F(StackReaderTest, AProgramThatFailsIsAProblemOfTheNode) {
         std::string script;
         std::string problem;
     } cases[] = {
-        {"exit 1", "the program that reads them has failed"},
-        {"echo nonsense", "the program that reads them has failed"},
-        {printf_of_ranks(3), "the program that reads them has failed"},  // one too many
+        {"exit 1", "the program that reads it has failed"},
+        {"echo nonsense", "the program that reads it has failed"},
+        {printf_of_ranks(3), "the program that reads it has failed"},  // one too many
         {"head -c 300000 /dev/zero",
-         "its stacks are too large for one answer; ask with --rank for some of them"},
+         "its stacks are too large for one answer; ask for some of its ranks with --rank"},
         {"exec sleep 60", "reading them takes too long"},
     };
     for (const auto& c : cases) {
@@ -118,7 +118,24 @@ TEST_F(StackReaderTest, AProgramThatFailsIsAProblemOfTheNode) {
     auto one = reader({"/nonexistent"});
     one.read(question(4), {{0, 100}});
     ASSERT_EQ(told.size(), 1u);
-    EXPECT_EQ(told[0].problem(), "/nonexistent cannot be started");
+    EXPECT_EQ(told[0].problem(),
+              "/nonexistent cannot be started; in a container, slurm-dp must be installed there, too");
+}
+
+TEST_F(StackReaderTest, WhatWasReadBeforeARankThatHangsIsTold) {
+    for (const auto& [end, why] : {std::pair("exec sleep 60", "reading them takes too long"),
+                                   {"exit 1", "the program that reads it has failed"}}) {
+        told.clear();
+        auto one = reader(script(printf_of_ranks(1) + "; " + end));
+        one.read(question(5), {{6, 100}, {7, 101}});
+        ASSERT_TRUE(run([&] { return !told.empty(); }));
+        EXPECT_EQ(told[0].problem(), "");
+        ASSERT_EQ(told[0].ranks_size(), 2);
+        EXPECT_EQ(told[0].ranks(0).unknown(), "");
+        EXPECT_EQ(told[0].ranks(1).rank(), 7u);
+        EXPECT_EQ(told[0].ranks(1).unknown(), why);
+    }
+    reap();
 }
 
 TEST_F(StackReaderTest, SeveralQuestionsAtOnce) {
