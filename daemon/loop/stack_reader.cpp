@@ -21,7 +21,8 @@ StackReader::StackReader(event_base* base, std::vector<std::string> command, OnR
 
 // Not waited for: a program that hangs in the kernel would delay the daemon, and with it the end of the step.
 StackReader::~StackReader() {
-    for (const Reading& reading : readings_) kill(reading.program, SIGKILL);
+    for (const Reading& reading : readings_)
+        if (reading.program > 0) kill(reading.program, SIGKILL);
 }
 
 void StackReader::reap() {
