@@ -129,9 +129,8 @@ std::string groups_text(const std::vector<Shown>& all, bool all_threads) {
     return out;
 }
 
-using Json = nlohmann::ordered_json;
-
-Json json_of(const ProcessStacks& process) {
+nlohmann::ordered_json json_of(const ProcessStacks& process) {
+    using Json = nlohmann::ordered_json;
     Json one{{"pid", process.pid}};
     if (!process.unknown.empty()) one["unknown"] = process.unknown;
     Json threads = Json::array();
@@ -230,16 +229,16 @@ std::vector<std::string> not_known(const wire::StepStacks& step) {
 }
 
 std::string stacks_json(const std::vector<ProcessStacks>& processes) {
-    Json out = Json::array();
+    auto out = nlohmann::ordered_json::array();
     for (const ProcessStacks& process : processes) out.push_back(json_of(process));
     return out.dump(2) + "\n";
 }
 
 std::string stacks_json(const wire::StepStacks& step) {
-    Json out = Json::array();
+    auto out = nlohmann::ordered_json::array();
     for (const auto& node : step.nodes()) {
         for (const auto& rank : node.ranks()) {
-            Json one{{"rank", rank.rank()}, {"host", shown(node.host())}};
+            nlohmann::ordered_json one{{"rank", rank.rank()}, {"host", shown(node.host())}};
             one.update(json_of(stacks_of(rank)));
             out.push_back(std::move(one));
         }
