@@ -38,8 +38,10 @@ std::vector<pid_t> children_of(pid_t pid) {
     std::vector<pid_t> children;
     const std::string tasks = fmt::format("/proc/{}/task", pid);
     std::error_code error;
-    for (const auto& thread : std::filesystem::directory_iterator(tasks, error)) {
-        const std::string text = read_file(thread.path().string() + "/children");
+    // A range-for would throw where the process ends meanwhile.
+    for (std::filesystem::directory_iterator thread(tasks, error), end; !error && thread != end;
+         thread.increment(error)) {
+        const std::string text = read_file(thread->path().string() + "/children");
         for (const std::string_view child : split(text, ' '))
             if (const auto number = parse_number<pid_t>(child)) children.push_back(*number);
     }
