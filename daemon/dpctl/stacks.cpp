@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
 #include <nlohmann/json.hpp>
 
@@ -30,12 +31,16 @@ std::string in_words(const Frame& frame) {
     return fmt::format("{} ({})", frame.function, file_and_line(frame.file, frame.line));
 }
 
-// Without the file's folder.
+// The innermost call of Python, else the innermost whose line is known: below it are libraries. Without the file's folder.
 std::string in_short(const ThreadStack& thread) {
     if (thread.frames.empty()) return thread.incomplete.empty() ? "no Python code" : thread.incomplete;
-    const Frame& innermost = thread.frames.front();
-    const std::string_view file = std::string_view(innermost.file).substr(innermost.file.rfind('/') + 1);
-    return fmt::format("{} ({})", innermost.function, file_and_line(file, innermost.line));
+    const auto& frames = thread.frames;
+    auto told = std::ranges::find_if(frames, [](const Frame& one) { return one.file.ends_with(".py"); });
+    if (told == frames.end())
+        told = std::ranges::find_if(frames, [](const Frame& one) { return one.line != 0; });
+    const Frame& frame = told == frames.end() ? frames.front() : *told;
+    const std::string_view file = std::string_view(frame.file).substr(frame.file.rfind('/') + 1);
+    return fmt::format("{} ({})", frame.function, file_and_line(file, frame.line));
 }
 
 bool are_alike(const ThreadStack& one, const ThreadStack& other) {
@@ -272,9 +277,13 @@ wire::RankStacks message_of(const ProcessStacks& process, bool all_threads) {
 
 // One after the other, so that all but the one that hangs are known. Such messages, one behind the other, are one of all.
 int print_stacks(const ReadStacksOptions& options) {
+    // So that the daemon has patience for all of them (kReadingDeadline).
+    constexpr std::chrono::milliseconds kNative{700};
+    const stacks::WantedStacks wanted{options.threads ? stacks::Threads::all : stacks::Threads::main,
+                                      std::chrono::steady_clock::now() + kNative};
     for (const pid_t pid : options.pids) {
         wire::NodeStacks stacks;
-        *stacks.add_ranks() = message_of(stacks::read_stacks_of_task(pid), options.threads);
+        *stacks.add_ranks() = message_of(stacks::read_stacks_of_task(pid, wanted), options.threads);
         if (!stacks.SerializeToFileDescriptor(STDOUT_FILENO)) return complain("cannot write the answer");
     }
     return 0;
@@ -282,9 +291,11 @@ int print_stacks(const ReadStacksOptions& options) {
 
 int show_stacks(const StacksOptions& options) {
     if (options.pids.empty()) return show_step(options);
+    const stacks::WantedStacks wanted{options.threads ? stacks::Threads::all : stacks::Threads::main};
     std::vector<ProcessStacks> processes;
     for (auto pid = options.pids.begin(); pid != options.pids.end(); ++pid)
-        if (std::find(options.pids.begin(), pid, *pid) == pid) processes.push_back(stacks::read_stacks(*pid));
+        if (std::find(options.pids.begin(), pid, *pid) == pid)
+            processes.push_back(stacks::read_stacks(*pid, wanted));
     int exit_code = print(options.json ? stacks_json(processes) : stacks_text(processes, options.threads));
     for (const ProcessStacks& process : processes)
         if (!process.unknown.empty()) exit_code = complain(process.unknown);

@@ -96,13 +96,15 @@ std::vector<Mapping> parse_maps(std::string_view text) {
     std::vector<Mapping> mappings;
     for (std::string_view line : split(text, '\n')) {
         const std::string_view range = next_word(line);
-        const auto begin = parse_hex(range.substr(0, range.find('-')));
-        next_word(line);  // what is allowed
+        const size_t dash = std::min(range.find('-'), range.size());
+        const auto begin = parse_hex(range.substr(0, dash));
+        const auto end = parse_hex(range.substr(std::min(dash + 1, range.size())));
+        const bool is_executable = next_word(line).find('x') != std::string_view::npos;
         const auto offset = parse_hex(next_word(line));
         next_word(line);  // the device
         next_word(line);  // the file's number
-        if (begin && offset && line.starts_with('/'))
-            mappings.push_back({*begin, *offset, std::string(range), std::string(line)});
+        if (begin && end && offset && (line.starts_with('/') || line == "[vdso]"))
+            mappings.push_back({*begin, *end, *offset, is_executable, std::string(range), std::string(line)});
     }
     return mappings;
 }
@@ -179,11 +181,16 @@ std::map<pid_t, pid_t> Process::threads() const {
 }
 
 bool Process::read(uint64_t address, void* to, size_t size) const {
+    return read_some(address, to, size) == size;
+}
+
+size_t Process::read_some(uint64_t address, void* to, size_t size) const {
     constexpr uint64_t kLeast = 64;  // a read of one byte takes its time, too
     const uint64_t cost = std::max<uint64_t>(size, kLeast);
-    if (cost > left_to_read_) return false;
+    if (cost > left_to_read_) return 0;
     left_to_read_ -= cost;
-    return pread(memory_.get(), to, size, static_cast<off_t>(address)) == static_cast<ssize_t>(size);
+    return static_cast<size_t>(
+        std::max<ssize_t>(0, pread(memory_.get(), to, size, static_cast<off_t>(address))));
 }
 
 Fd Process::open_file(const Mapping& mapping) const {

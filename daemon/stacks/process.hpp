@@ -21,13 +21,14 @@ namespace dp::stacks {
 
 // A file that is mapped into a process.
 struct Mapping {
-    uint64_t begin = 0;
+    uint64_t begin = 0, end = 0;
     uint64_t offset = 0;  // in the file
-    std::string range;    // "55d0c8a2e000-55d0c8a9d000"
+    bool is_executable = false;
+    std::string range;  // "55d0c8a2e000-55d0c8a9d000"
     std::string path;
 };
 
-// The mapped files in a /proc/PID/maps, each mapping of each. Pure.
+// The mapped files in a /proc/PID/maps, each mapping of each, and what the kernel maps as one ("[vdso]"). Pure.
 std::vector<Mapping> parse_maps(std::string_view text);
 
 struct Symbol {
@@ -62,6 +63,9 @@ class Process {
         return value;
     }
 
+    // From there on as much as can be read; the same limit.
+    size_t read_some(uint64_t address, void* to, size_t size) const;
+
     // The path of its program.
     const std::string& program() const { return program_; }
 
@@ -70,6 +74,9 @@ class Process {
     Try<std::vector<Symbol>> symbols(const std::string& path,
                                      std::initializer_list<std::string_view> names) const;
 
+    // The file where the process sees it, a container's too; never anything but a regular file.
+    Fd open_file(const Mapping& mapping) const;
+
  private:
     pid_t pid_ = 0;
     std::string folder_;  // below /proc
@@ -77,8 +84,6 @@ class Process {
     std::string program_;
     std::vector<Mapping> mappings_;
     mutable uint64_t left_to_read_ = uint64_t{256} << 20;
-
-    Fd open_file(const Mapping& mapping) const;
 };
 
 }  // namespace dp::stacks

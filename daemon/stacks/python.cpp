@@ -110,6 +110,7 @@ Try<std::optional<Python>> Python::find(const Process& process) {
         python.runtime_ = address_of(symbols, "_PyRuntime");
         if (python.runtime_ == 0) continue;
         python.process_ = &process;
+        python.file_ = file;
         python.code_type_ = address_of(symbols, "PyCode_Type");
         python.layout_ = DP_TRY(layout_of(process, symbols, file));
         return python;

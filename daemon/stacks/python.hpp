@@ -5,6 +5,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "stacks/process.hpp"
@@ -23,8 +24,12 @@ class Python {
     // so.
     std::vector<ThreadStack> stacks() const;
 
+    // The path of the program or library that contains the interpreter.
+    const std::string& file() const { return file_; }
+
  private:
     const Process* process_ = nullptr;
+    std::string file_;
     PythonLayout layout_{};
     uint64_t runtime_ = 0;    // _PyRuntime
     uint64_t code_type_ = 0;  // PyCode_Type
