@@ -181,12 +181,11 @@ std::vector<Command> add_commands(CLI::App& app) {
             "step's end.\nOn any node of the step, as its user or root.",
             show_top, describe_top),
         add<StacksOptions>(app, "stacks",
-                           "What the ranks of a step are doing, if they are Python programs: the functions "
-                           "they are in, by file "
-                           "and\nline, those that are alike together. The programs run on meanwhile. On any "
-                           "node of the step, "
-                           "as its\nuser or root; or with --pid, of any process: dpctl stacks --pid $(pgrep "
-                           "-u $USER python3)",
+                           "What the ranks of a step are doing: the functions they are in, of Python, C, "
+                           "C++ and Fortran, by file and\nline or by library, those that are alike "
+                           "together. The programs run on meanwhile. On any node of the step,\nas its user "
+                           "or root; or with --pid, of any process: dpctl stacks --pid $(pgrep -u $USER "
+                           "python3)",
                            show_stacks, describe_stacks),
         add<ReadStacksOptions>(app, "read-stacks", "For dp-rendezvousd: what this node's ranks are doing.",
                                print_stacks, describe_read_stacks),

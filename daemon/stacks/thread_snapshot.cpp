@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <system_error>
 #include <thread>
 
 #include "base/errno_text.hpp"
@@ -109,6 +110,8 @@ Try<ThreadSnapshot> stop_and_copy(const Process& process, pid_t thread, std::chr
             return fail("process " + tracer + " traces it");
         return fail("it may not be stopped: " + errno_text(error));
     }
+    ThreadSnapshot snapshot;
+    snapshot.stack.resize(kStack);  // before the stop: its pages take time
     ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr);
     siginfo_t stop{};
     const auto deadline = Clock::now() + patience;
@@ -119,7 +122,6 @@ Try<ThreadSnapshot> stop_and_copy(const Process& process, pid_t thread, std::chr
         std::this_thread::sleep_for(kStopPoll);
     }
     if (stop.si_pid == 0) return fail("it has ended");
-    ThreadSnapshot snapshot;
     user_regs_struct registers{};
     iovec place{&registers, sizeof registers};
     const bool is_read =
@@ -181,9 +183,13 @@ Try<ThreadSnapshot> snapshot_of_stopped(const Process& process, pid_t thread) {
     const auto call = system_call_of(process.pid(), thread);
     if (call && !is_restarted(process.pid(), *call)) return fail("its system call would notice a stop");
     Try<ThreadSnapshot> snapshot = fail("");
-    std::thread([&] {
-        snapshot = stop_and_copy(process, thread, call ? kStopPatience : kStopPatienceOfRunning);
-    }).join();
+    try {
+        std::thread([&] {
+            snapshot = stop_and_copy(process, thread, call ? kStopPatience : kStopPatienceOfRunning);
+        }).join();
+    } catch (const std::system_error& error) {
+        return fail(std::string("no thread to stop it: ") + error.what());
+    }
     return snapshot;
 }
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`dpctl stacks`: the lines of Python that the processes of a node are in, with the Python of the Slurm that is tested."""
+"""`dpctl stacks`: the functions that the processes of a node are in, with the Python of the Slurm that is tested."""
 import os
 import re
+import subprocess
 
 import pytest
 from localcluster.harness import BUILD, until
@@ -25,6 +26,25 @@ if os.environ["RANK"] == "2":
     Loader().load_batch("fifo-2")
 all_reduce()
 """
+
+
+SOLVER = """#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+__attribute__((noinline)) void solve(void) { for (volatile long i = 0;; i = i + 1); }
+__attribute__((noinline)) void wait_for_peers(void) { for (;;) pause(); }
+int main(void) {
+    puts("here");
+    fflush(stdout);
+    if (atoi(getenv("RANK")) == 1) solve();
+    wait_for_peers();
+}
+"""
+
+
+def python_part(text):
+    """Without the calls whose lines are not known: those of libraries that Python has called."""
+    return re.sub(r"    \S+ \([^:\n]*\)\n", "", text)
 
 
 def running(cluster, tmp_path_factory, where, *command):
@@ -73,13 +93,14 @@ def test_the_rank_that_does_something_else_stands_out(cluster, ranks):
     def is_shown():
         shown.append(stacks(cluster, "--pid", *pids))
         assert shown[-1].returncode == 0 and shown[-1].stderr == "", shown[-1]
-        return shown[-1].stdout == awaited
+        return python_part(shown[-1].stdout) == awaited
 
     def shows_thread():
         return re.search(r"\n  and thread \d+: Condition\.wait \(threading\.py:\d+\)\n", stacks(cluster, "--threads", "--pid", pids[2]).stdout)
 
     until(is_shown, 10, "three ranks that are alike")
     until(shows_thread, 10, "the thread of rank 2")
+    assert re.search(r"    \S*pause \(\S*/libc\.so\.6\)\n(    signal_pause .*\n)?    all_reduce ", shown[-1].stdout), shown[-1]
 
 
 def test_another_users_processes_are_not_read(cluster, ranks):
@@ -105,10 +126,10 @@ def test_the_ranks_of_a_step_on_all_its_nodes(cluster, ranks_on_two_nodes):
     def is_shown():
         done = stacks(cluster)
         assert done.returncode == 0 and done.stderr == "", done
-        return done.stdout == awaited
+        return python_part(done.stdout) == awaited
 
     until(is_shown, 10, "three ranks that are alike, on two nodes")
-    assert stacks(cluster, "--rank", 2).stdout == rank_2
+    assert python_part(stacks(cluster, "--rank", 2).stdout) == rank_2
     assert re.search(r"\n  and thread \d+: Condition\.wait \(threading\.py:\d+\)\n", stacks(cluster, "--threads", "--rank", 2).stdout)
     done = stacks(cluster, "--rank", "1,4")
     assert (done.returncode, done.stderr) == (1, "dpctl: there is no rank 4: the world has ranks 0 to 3\n"), done
@@ -119,14 +140,34 @@ def test_the_ranks_of_a_step_on_all_its_nodes(cluster, ranks_on_two_nodes):
         assert done.returncode == 1 and "the rendezvous daemon does not answer" in done.stderr, done
 
 
-def test_ranks_that_run_no_python_are_named(cluster):
-    srun = cluster.popen(["srun", "-w", "node[01-02]", "-N2", "-n2", "--dp-world=auto", "bash", "-c", "echo here; exec sleep 1000"])
-    for _ in range(2):
+def test_ranks_of_a_c_program(cluster, tmp_path_factory):
+    """That shells have started; rank 1 computes."""
+    folder = os.path.join("/home/alice", tmp_path_factory.mktemp("stacks").name)
+    cluster.run(["mkdir", folder], check=True)
+    solver = os.path.join(folder, "solver")
+    subprocess.run(["gcc", "-g", "-O1", "-o", cluster.host_path(solver), "-x", "c", "-"], input=SOLVER, text=True, check=True)
+    srun = cluster.popen(["srun", "-w", "node[01-02]", "-N2", "-n4", "--dp-world=auto", "bash", "-c", f"{solver}; true"])
+    for _ in range(4):
         assert srun.stdout.readline() == "here\n"
-    done = stacks(cluster)
-    assert done.returncode == 1 and done.stdout == "", done
-    assert re.fullmatch("".join(f"dpctl: rank {rank} on node0{rank + 1}: process \\d+ runs no Python, nor does what it has started\n"
-                                for rank in range(2)), done.stderr), done
+    done = []
+
+    def is_shown():
+        done.append(stacks(cluster))
+        return done[-1].returncode == 0 and re.fullmatch(
+            r"3 ranks \(0,2-3\): wait_for_peers \(\S*:5\)\n"
+            r"    \S*pause \(\S*/libc\.so\.6\)\n"
+            r"    wait_for_peers \(\S*:5\)\n"
+            r"    main \(\S*:10\)\n"
+            r"rank 1 on node01: solve \(\S*:4\)\n"
+            r"    solve \(\S*:4\)\n"
+            r"    main \(\S*:9\)\n", done[-1].stdout)
+
+    try:
+        until(is_shown, 10, "three ranks that wait and one that computes")
+    except Exception:
+        print(done[-1])
+        raise
     cluster.run(["scancel", "-u", "alice"])
     srun.wait(timeout=60)
+    cluster.run(["rm", "-r", folder], check=True)
     cluster.assert_idle(deadline=30)

@@ -6,6 +6,7 @@
 namespace dp {
 namespace {
 
+using stacks::Frame;
 using stacks::ProcessStacks;
 using stacks::ThreadStack;
 
@@ -40,6 +41,19 @@ TEST(DpctlStacks, ThoseThatAreAlikeAreShownOnce) {
               "    all_reduce (/lib/torch/distributed_c10d.py:2501)\n"
               "    <module> (train.py:40)\n"
               "  and thread 13: no Python code\n");
+}
+
+// A library's function tells less than who has called it.
+TEST(DpctlStacks, TheFirstLineIsOfPythonOrHasALine) {
+    const Frame poll{"poll", "/lib/libc.so.6", 0}, progress{"opal_progress", "opal_progress.c", 231},
+        load{"load_batch", "/home/a/train.py", 88};
+    const auto first_line = [](std::vector<Frame> frames) {
+        const std::string text = stacks_text({{7, {{7, std::move(frames), ""}}, ""}}, false);
+        return text.substr(0, text.find('\n'));
+    };
+    EXPECT_EQ(first_line({poll, progress, load}), "process 7: load_batch (train.py:88)");
+    EXPECT_EQ(first_line({poll, progress}), "process 7: opal_progress (opal_progress.c:231)");
+    EXPECT_EQ(first_line({poll}), "process 7: poll (libc.so.6)");
 }
 
 TEST(DpctlStacks, TheRanksOfAStepThatAreAlikeAreShownOnce) {
