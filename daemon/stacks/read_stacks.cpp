@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <deque>
 #include <filesystem>
-#include <iterator>
 #include <map>
 
 #include "base/text.hpp"
@@ -25,9 +24,10 @@ constexpr size_t kMaxDescendants = 64;
 constexpr size_t kMaxNativeThreads = 200;
 
 Try<std::vector<ThreadStack>> read_native(const Process& process, const WantedStacks& wanted) {
-    std::vector<std::pair<pid_t, pid_t>> numbers;  // as the process sees them, and as we do
-    std::ranges::copy(process.threads(), std::back_inserter(numbers));
-    std::ranges::stable_partition(numbers, [&](const auto& one) { return one.second == process.pid(); });
+    std::vector<std::pair<pid_t, pid_t>>
+        numbers;  // as the process sees them, and as we do; the main thread first
+    for (const auto& one : process.threads())
+        numbers.insert(one.second == process.pid() ? numbers.begin() : numbers.end(), one);
     if (numbers.size() > kMaxNativeThreads) numbers.resize(kMaxNativeThreads);
     NativeReader reader(process, "", wanted.native_until);
     std::vector<ThreadStack> stacks;

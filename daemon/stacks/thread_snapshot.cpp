@@ -171,7 +171,8 @@ bool waits_for_child(const SystemCall& call) {
 std::optional<ThreadSnapshot> snapshot_of_waiting(const Process& process, pid_t thread) {
     const std::string before = read_file(task_file(process.pid(), thread, "syscall"));
     const auto call = parse_system_call(before);
-    if (!call) return std::nullopt;
+    if (!call || call->instruction == 0)
+        return std::nullopt;  // 0: it has ended, others of the process have not
     ThreadSnapshot snapshot{call->instruction, call->stack_pointer, {}, {}};
     copy_stack(process, snapshot);
     if (read_file(task_file(process.pid(), thread, "syscall")) != before) return std::nullopt;

@@ -6,7 +6,8 @@
 // instruction pointer, and that is enough for code without frame pointers. To stop it would also change its program:
 // epoll_wait, semop, sigtimedwait, io_getevents, io_uring_enter and calls on sockets with SO_RCVTIMEO return EINTR then, and
 // a send or a write that is half done returns what it has done (signal(7), and tests/unit/stacks/native_test.cpp). So only
-// threads that run are stopped, and those that wait in a call which the kernel restarts unseen; each for the time of copying.
+// threads that run are stopped, and those that wait in a call which the kernel restarts unseen; each for the time of copying. (One that runs
+// may just enter another call: within some microseconds, which nobody can see from outside.)
 #pragma once
 
 #include <sys/types.h>

@@ -102,7 +102,7 @@ TEST(StacksPython, TheCallsOfAThreadThatWaits) {
     EXPECT_EQ(found.threads[0].thread, python.pid());
     EXPECT_EQ(found.threads[0].incomplete, "");
     // What Python itself has called in C, first.
-    EXPECT_EQ(found.threads[0].frames.front().function, "clock_nanosleep");
+    EXPECT_THAT(found.threads[0].frames.front().function, HasSubstr("nanosleep"));
     EXPECT_THAT(found.threads[0].frames.front().file, HasSubstr("libc.so.6"));
     EXPECT_THAT(python_frames(found.threads[0]),
                 ElementsAre(Frame{"Lädt.batch", script.path, 6}, Frame{"Lädt.batch", script.path, 5},
