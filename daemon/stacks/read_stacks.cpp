@@ -51,6 +51,7 @@ std::map<pid_t, NativeStack> native_stacks(const Process& process, const std::st
                                            const std::vector<ThreadStack>& of, const WantedStacks& wanted) {
     const auto numbers = process.threads();
     std::vector<pid_t> threads;
+    threads.reserve(of.size() + numbers.size());
     for (const ThreadStack& one : of) threads.push_back(one.thread);
     if (wanted.threads == Threads::main)
         threads.resize(1);

@@ -133,7 +133,7 @@ Try<ThreadSnapshot> stop_and_copy(const Process& process, pid_t thread, std::chr
     }
     // A signal may have come before the interrupt: it is passed on.
     const int event = stop.si_status >> 8, signal = event == 0 ? stop.si_status : 0;
-    ptrace(PTRACE_DETACH, thread, nullptr, reinterpret_cast<void*>(static_cast<intptr_t>(signal)));
+    ptrace(PTRACE_DETACH, thread, nullptr, long{signal});
     if (!is_read) return fail("it has ended");
     return snapshot;
 }
