@@ -116,4 +116,12 @@ struct ReadStacksOptions {
 int print_stacks(const ReadStacksOptions& options);
 wire::RankStacks message_of(const stacks::ProcessStacks& process, bool all_threads);
 
+// For the daemon (loop/rank_watcher.hpp), until the last of these tasks has ended: a frame with a Watched on standard output each
+// time that one has not moved for the timeout, or moves again.
+struct WatchRanksOptions {
+    std::vector<pid_t> pids;
+    uint32_t timeout_seconds = 0;
+};
+int watch_ranks(const WatchRanksOptions& options);
+
 }  // namespace dp

@@ -140,6 +140,14 @@ void describe_read_stacks(CLI::App& words, ReadStacksOptions& options) {
     words.add_flag("--threads", options.threads);
 }
 
+void describe_watch_ranks(CLI::App& words, WatchRanksOptions& options) {
+    words.group("");  // not in --help
+    words.add_option("pids", options.pids)->required();
+    words.add_option("--timeout", options.timeout_seconds)
+        ->required()
+        ->check(CLI::Range(1u, kMaxTimeoutSeconds));
+}
+
 void describe_gpu_use(CLI::App& words, GpuUseOptions& options) {
     words.group("");  // not in --help
     words.add_option("--node", options.node)->required();
@@ -189,6 +197,9 @@ std::vector<Command> add_commands(CLI::App& app) {
                            show_stacks, describe_stacks),
         add<ReadStacksOptions>(app, "read-stacks", "For dp-rendezvousd: what this node's ranks are doing.",
                                print_stacks, describe_read_stacks),
+        add<WatchRanksOptions>(app, "watch-ranks",
+                               "For dp-rendezvousd: whether this node's ranks make progress.", watch_ranks,
+                               describe_watch_ranks),
         add<GpuUseOptions>(app, "gpu-use", "For dp-rendezvousd: how busy this node's GPUs are.",
                            print_gpu_use, describe_gpu_use),
     };

@@ -115,7 +115,10 @@ BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, T
         return take();  // its ranks may have begun elsewhere
     // It is of one kind.
     if (message.has_join()) join(node, message.join(), now);
-    if (message.has_rank()) rank_event(node, message.rank(), now);
+    if (message.has_rank()) {
+        rank_event(node, message.rank(), now);
+        check_hang(now);
+    }
     if (message.has_hellos()) hellos(node, message.hellos(), now);
     if (message.has_arrive()) arrival(node, message.arrive(), now);
     if (message.has_request()) request(node, message.request(), now);
@@ -245,6 +248,9 @@ void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
     if (event.has_first_step()) note_first_step(event.first_step(), now);
     if (event.has_told_to_end()) told_to_end(event.rank(), now);
     if (event.has_stopped()) generation_->stopped.note(event.rank(), event.stopped(), now);
+    if (event.has_still()) generation_->hang_watch.note(event.rank(), event.still(), now);
+    if (event.has_moves()) generation_->hang_watch.moves(event.rank(), now);
+    if (event.has_exited()) generation_->hang_watch.ended(event.rank(), now);
     if (event.has_vanished() || event.has_goodbye() || event.has_exited())
         generation_->store.drop(event.rank());
     if (event.has_vanished() && !had_exited) generation_->vanished.add(event.rank(), now);
@@ -339,6 +345,7 @@ BrokerActions Broker::tick(Time now) {
     authorization_.expire(now);
     expire_vanished(now);
     dead(held_deaths_.due(now), now);
+    check_hang(now);
     check_restart(now);
     if (leave_at_ && now >= *leave_at_ && !finished_) farewell(now);
     tell_askers(now);
@@ -358,6 +365,7 @@ std::optional<Time> Broker::next_deadline() const {
                                 finished_ ? std::nullopt : leave_at_});
     if (is_ending()) return next;
     return earliest({next, generation_->torch_arrivals.next_notice(),
+                     generation_->hang_watch.next_deadline(config_.settings.hang_timeout()),
                      generation_->start_deadlines.next_deadline(members_)});
 }
 

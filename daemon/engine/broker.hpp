@@ -19,6 +19,7 @@
 #include "engine/collectives.hpp"
 #include "engine/deaths.hpp"
 #include "engine/ending.hpp"
+#include "engine/hang_watch.hpp"
 #include "engine/heartbeats.hpp"
 #include "engine/membership.hpp"
 #include "engine/notices.hpp"
@@ -110,6 +111,7 @@ class Broker {
         TorchArrivals torch_arrivals{kFirstLateNotice};
         VanishedRanks vanished;
         StoppedRanks stopped;
+        HangWatch hang_watch;
         std::string replaced;  // as in the plan
         std::optional<wire::StepStatus::Restart::FirstStep> first_step;
         bool done = false;  // all its ranks have ended, and the nodes know it
@@ -192,6 +194,7 @@ class Broker {
     bool is_ending() const { return abort_ || (restart_ && restart_->is_ending()); }
     void finish_world();
     void tell_deaths(Time now);
+    void check_hang(Time now);
     void forget_node(uint32_t node);
     void finish_if_nobody_is_here();
     bool ends_soon_after(Time at) const;

@@ -75,6 +75,18 @@ void Broker::tell_deaths(Time now) {
     to_all(wrap(&wire::ToNode::mutable_deaths, std::move(*deaths)));
 }
 
+void Broker::check_hang(Time now) {
+    if (is_ending()) return;
+    if (const auto lasted = generation_->hang_watch.take_end())
+        out_.log.push_back("the ranks move again, after " + words(*lasted) + " without progress");
+    const auto hang = generation_->hang_watch.take(members_, config_.settings.hang_timeout(), now);
+    if (!hang) return;
+    if (config_.settings.reports_failures())
+        out_.log.push_back(hang->reason + "; the step goes on (--dp-on-failure=report)");
+    else
+        dead(Death{hang->reason, kBroken, hang->culprits}, now);
+}
+
 // The node cannot go on, and has ended its ranks.
 void Broker::fault(uint32_t node, const std::string& why, Time now) {
     if (config_.settings.restarts_ranks() && node != config_.node_rank) {

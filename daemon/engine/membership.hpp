@@ -75,6 +75,7 @@ class Membership {
     bool all_left() const { return gone_ == nodes_.size(); }
     bool nobody_is_here() const { return gone_ == joined_; }
     bool all_exited() const { return exited_ == ranks_.size(); }
+    size_t living() const { return ranks_.size() - exited_; }
     bool all_started() const { return started_ == ranks_.size(); }
     size_t hellos() const { return hellos_; }
     // The size of without_hello().

@@ -363,6 +363,17 @@ NodeActions Node::on_look(uint32_t local_rank, bool stopped) {
     return take();
 }
 
+NodeActions Node::on_stillness(uint32_t local_rank, const std::optional<wire::Stillness>& still) {
+    if (local_rank < config_.ranks.size() && !has_ended(local_rank))
+        outbox_.send(event_of(config_.ranks[local_rank], [&](wire::RankEvent& e) {
+            if (still)
+                *e.mutable_still() = *still;
+            else
+                e.set_moves(true);
+        }));
+    return take();
+}
+
 // Ends all that runs here, before the broker can let it begin elsewhere.
 void Node::give_up(const std::string& why) {
     leaving_.gave_up = true;

@@ -135,6 +135,8 @@ class Node {
     }
     // What /proc says about a local rank's process, every second; two equal looks in a row are reported.
     NodeActions on_look(uint32_t local_rank, bool stopped);
+    // What its watcher says (--dp-hang-timeout); nullopt: it moves again.
+    NodeActions on_stillness(uint32_t local_rank, const std::optional<wire::Stillness>& still);
     // It hung up without "end": it was killed, and nobody else will end the ranks.
     NodeActions on_launcher_lost();
     // The whole step was signalled (scancel, Ctrl-C): ranks that now end do not end by themselves.

@@ -117,6 +117,19 @@ Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
                 tasks_.note_keeper(event);
                 perform(node_.on_keeper(event, now()));
             });
+    if (config_.settings.hang_timeout() > Time(0))
+        watcher_.emplace(
+            base_.get(),
+            std::vector<std::string>{dpctl_program(), "watch-ranks", "--timeout",
+                                     std::to_string(config_.settings.hang_timeout().count())},
+            [this](uint32_t local_rank, const wire::Watched& news) {
+                if (news.unwatchable().empty())
+                    return perform(node_.on_stillness(
+                        local_rank, news.has_still() ? std::optional(news.still()) : std::nullopt));
+                log_line("rank " + std::to_string(config_.ranks[local_rank]) + " on " + config_.host +
+                         " is not watched, so no hang is noticed (--dp-hang-timeout): " +
+                         printable(news.unwatchable()));
+            });
     if (config_.settings.wants_table()) wait_for_tiles();
     look_timer_.after(kLookEvery);
     if (config_.broker)
@@ -291,6 +304,15 @@ void Daemon::look_at_ranks() {
     now();
     for (uint32_t local = 0; local < config_.ranks.size(); ++local)
         if (const pid_t task = tasks_.of(local)) perform(node_.on_look(local, is_stopped(task)));
+    if (watcher_) watch_ranks();
+}
+
+void Daemon::watch_ranks() {
+    std::vector<pid_t> tasks;
+    for (uint32_t local = 0; local < config_.ranks.size(); ++local) tasks.push_back(tasks_.of(local));
+    if (const auto watched = watcher_->watch(tasks); !watched)
+        log_line("the ranks on " + config_.host +
+                 " are not watched, so no hang is noticed (--dp-hang-timeout): " + watched.error().message);
 }
 
 // What is left of the ranks of a generation that ends: processes that they started.

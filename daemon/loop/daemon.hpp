@@ -22,6 +22,7 @@
 #include "loop/log.hpp"
 #include "loop/metrics_server.hpp"
 #include "loop/rank_server.hpp"
+#include "loop/rank_watcher.hpp"
 #include "loop/stack_reader.hpp"
 #include "loop/timer.hpp"
 #include "loop/torch_server.hpp"
@@ -64,6 +65,7 @@ class Daemon {
     UsageReader usage_;
     GpuProbe gpus_;
     StackReader stacks_;
+    std::optional<RankWatcher> watcher_;  // with --dp-hang-timeout
     MetricsServer metrics_;
     std::optional<BrokerServer> broker_server_;  // also of a relay that can be the next broker
     std::optional<BrokerLink> broker_link_;
@@ -104,6 +106,7 @@ class Daemon {
     void perform(const BrokerActions& actions);
     void settle();
     void look_at_ranks();
+    void watch_ranks();
     void signal_ranks(int number);
     std::set<uint32_t> survivors() const;
     void clear_ranks();

@@ -56,6 +56,8 @@ class Process {
 
     // False also once more has been read than any honest process needs: what one points to may have no end.
     bool read(uint64_t address, void* to, size_t size) const;
+    // Reads on, where it is looked at again and again.
+    void renew_budget() const { left_to_read_ = kBudget; }
     template <typename T>
     std::optional<T> read(uint64_t address) const {
         T value;
@@ -83,7 +85,8 @@ class Process {
     Fd memory_;
     std::string program_;
     std::vector<Mapping> mappings_;
-    mutable uint64_t left_to_read_ = uint64_t{256} << 20;
+    static constexpr uint64_t kBudget = uint64_t{256} << 20;
+    mutable uint64_t left_to_read_ = kBudget;
 };
 
 }  // namespace dp::stacks

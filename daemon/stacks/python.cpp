@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
 
 #include "base/text.hpp"
 
@@ -18,6 +19,7 @@ constexpr size_t kMaxInterpreters = 64, kMaxThreads = 4096, kMaxFrames = 4096;
 constexpr uint64_t kMaxText = 1 << 16, kMaxLines = 1 << 20;
 // How often a stack, or the list of threads, is read anew that has changed meanwhile.
 constexpr int kAttempts = 200;
+constexpr size_t kMostRemembered = 100'000;
 constexpr size_t kLargestFrame = 256;  // bytes, as far as it is read
 constexpr uint64_t kTag = 7;           // 3.14 marks pointers in these bits
 
@@ -175,7 +177,7 @@ ThreadStack Python::stack_of(uint64_t thread) const {
     stack.thread = number_of(thread);
     std::optional<Calls> before;
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
-        auto calls = read_calls(thread);
+        auto calls = read_calls(thread, kMaxFrames);
         const bool is_whole = before && calls && are_of_one_moment(*before, *calls);
         before = std::move(calls);
         if (!is_whole) continue;
@@ -198,7 +200,7 @@ std::optional<uint64_t> Python::innermost_frame(uint64_t thread) const {
 }
 
 // nullopt if a frame is not one (any more). Each is read at once: there is little time.
-std::optional<Python::Calls> Python::read_calls(uint64_t thread) const {
+std::optional<Python::Calls> Python::read_calls(uint64_t thread, size_t most) const {
     const auto& at = layout_.frame;
     constexpr uint64_t kGenerator = 1;  // an owner
     const size_t size =
@@ -212,7 +214,7 @@ std::optional<Python::Calls> Python::read_calls(uint64_t thread) const {
     auto frame = innermost_frame(thread);
     bool is_generators = false;
     Calls calls;
-    for (size_t i = 0; frame && *frame != 0 && calls.size() < kMaxFrames; ++i) {
+    for (size_t i = 0; frame && *frame != 0 && calls.size() < most; ++i) {
         if (i > 2 * kMaxFrames || size > bytes.size() || !process_->read(*frame, bytes.data(), size))
             return std::nullopt;
         const uint64_t owner = at.owner == 0 ? 0 : number(at.owner, 1);
@@ -243,16 +245,79 @@ std::optional<Frame> Python::in_words(const Call& call) const {
     };
     auto function = read_text(pointer(layout_.code.name));
     auto file = read_text(pointer(layout_.code.file));
-    const auto lines = read_bytes(pointer(layout_.code.lines));
+    const auto line = line_of_call(call);
+    if (!function || !file || !line) return std::nullopt;
+    return Frame{std::move(*function), std::move(*file), *line};
+}
+
+std::optional<uint32_t> Python::line_of_call(const Call& call) const {
+    const auto table = process_->read<uint64_t>(call.code + layout_.code.lines);
+    const auto lines = read_bytes(table.value_or(0));
     const auto first_line = process_->read<uint32_t>(call.code + layout_.code.first_line);
-    if (!function || !file || !lines || !first_line) return std::nullopt;
+    if (!lines || !first_line) return std::nullopt;
     const int64_t at = layout_.code.instructions != 0
                            ? static_cast<int64_t>(call.instruction - (call.code + layout_.code.instructions))
                            : int64_t{static_cast<int32_t>(call.instruction)} * layout_.code.instruction_bytes;
     constexpr int64_t kNotBegun = -2;
     if (at < kNotBegun) return std::nullopt;
-    return Frame{std::move(*function), std::move(*file),
-                 line_of(layout_.line_table, *lines, *first_line, at)};
+    return line_of(layout_.line_table, *lines, *first_line, at);
+}
+
+Python::Place Python::place() const {
+    constexpr size_t kLookedAt = 64, kVariables = 512;
+    if (main_thread_ == 0) {
+        std::vector<uint64_t> threads;
+        const auto interpreter = process_->read<uint64_t>(runtime_ + layout_.runtime.first_interpreter);
+        if (!interpreter || !list_threads(*interpreter, threads) || threads.empty()) return {};
+        main_thread_ = threads.back();  // new ones come before the others
+    }
+    const auto calls = read_calls(main_thread_, kLookedAt);
+    if (!calls) {
+        main_thread_ = 0;
+        return {};
+    }
+    Place place;
+    std::string seen;
+    const auto add = [&](uint64_t number) {
+        seen.append(reinterpret_cast<const char*>(&number), sizeof number);
+    };
+    for (size_t i = 0; i < calls->size(); ++i) {
+        const Call& call = (*calls)[i];
+        const PythonFile file = file_of(call.code);
+        add(call.frame);
+        add(call.code);
+        if (i == 0) {
+            place.innermost = file;
+            place.line = line_in_short(call);
+        } else {
+            add(call.instruction);
+        }
+        // Between this frame and the one that it calls, which follows it in memory unless that is a generator's. What a wait of
+        // Python's own remembers, such as the time that is left, is no progress.
+        const uint64_t inner = i > 0 ? (*calls)[i - 1].frame : 0;
+        if (layout_.frame.owner == 0 || inner <= call.frame || file == PythonFile::standard) continue;
+        std::string variables(std::min<uint64_t>(inner - call.frame, kVariables), '\0');
+        if (process_->read(call.frame, variables.data(), variables.size())) seen += variables;
+    }
+    place.number = std::hash<std::string>()(seen) | 1;
+    return place;
+}
+
+// As in_words, but faster: each is read once.
+uint64_t Python::line_in_short(const Call& call) const {
+    if (lines_.size() > kMostRemembered) lines_.clear();
+    const auto [known, is_new] = lines_.try_emplace({call.code, call.instruction});
+    if (is_new) known->second = line_of_call(call).value_or(0);
+    return known->second;
+}
+
+PythonFile Python::file_of(uint64_t code) const {
+    if (files_.size() > kMostRemembered) files_.clear();
+    const auto [known, is_new] = files_.try_emplace(code);
+    if (is_new)
+        known->second = kind_of_python_file(
+            read_text(process_->read<uint64_t>(code + layout_.code.file).value_or(0)).value_or(""));
+    return known->second;
 }
 
 std::optional<std::string> Python::read_text(uint64_t address) const {

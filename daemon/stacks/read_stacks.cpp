@@ -5,11 +5,9 @@
 
 #include <algorithm>
 #include <deque>
-#include <filesystem>
 #include <map>
 
-#include "base/text.hpp"
-#include "common/read_file.hpp"
+#include "stacks/children.hpp"
 #include "stacks/native.hpp"
 #include "stacks/process.hpp"
 #include "stacks/python.hpp"
@@ -107,33 +105,6 @@ Try<std::optional<std::vector<ThreadStack>>> read_python(pid_t pid, const Wanted
     return fail(name + "'s Python has not started, or is ending");
 }
 
-// Of all its threads, by number.
-std::vector<pid_t> children_of(pid_t pid) {
-    std::vector<pid_t> children;
-    const std::string tasks = fmt::format("/proc/{}/task", pid);
-    std::error_code error;
-    // A range-for would throw where the process ends meanwhile.
-    for (std::filesystem::directory_iterator thread(tasks, error), end; !error && thread != end;
-         thread.increment(error)) {
-        const std::string text = read_file(thread->path().string() + "/children");
-        for (const std::string_view child : split(text, ' '))
-            if (const auto number = parse_number<pid_t>(child)) children.push_back(*number);
-    }
-    std::ranges::sort(children);
-    return children;
-}
-
-// The process that a shell waits for, or what that waits for.
-pid_t waited_for(pid_t pid) {
-    for (size_t looked = 0; looked < kMaxDescendants; ++looked) {
-        const auto call = system_call_of(pid, pid);
-        const auto children = children_of(pid);
-        if (!call || !waits_for_child(*call) || children.empty()) break;
-        pid = children.back();
-    }
-    return pid;
-}
-
 ProcessStacks read_without_python(pid_t pid, const WantedStacks& wanted) {
     const auto process = Process::open(pid);
     if (!process) return {pid, {}, process.error().message};
@@ -164,7 +135,7 @@ ProcessStacks read_stacks_of_task(pid_t task, const WantedStacks& wanted) {
         left.insert(left.end(), children.begin(), children.end());
     }
     if (!unreadable.empty()) return {task, {}, unreadable};
-    return read_without_python(waited_for(task), wanted);
+    return read_without_python(awaited_by(task), wanted);
 }
 
 }  // namespace dp::stacks

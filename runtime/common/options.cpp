@@ -142,6 +142,11 @@ const std::vector<OptionSpec>& option_specs() {
             "abort", {.plugstack = true, .dpctl = true},
             "no such action; give abort (the first dead rank ends the step), report (it is only named) or "
             "restart (all ranks start again)"),
+        option<&Settings::hang_timeout_seconds>(
+            "dp-hang-timeout", "SLURM_DP_HANG_TIMEOUT", "SECONDS",
+            "no rank moves for so long: name who hangs, and where; then as on-failure says (default 0: off)",
+            "0", {.plugstack = true, .dpctl = true},
+            "not a number of seconds; give a whole number, or 0 to watch no rank", 0, kMaxTimeoutSeconds),
         option<&Settings::restarts>("dp-restarts", "SLURM_DP_RESTARTS", "N",
                                     "with on-failure=restart: how often at most (default 10)", "10",
                                     {.plugstack = true, .dpctl = true},

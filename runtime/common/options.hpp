@@ -41,11 +41,12 @@ struct Settings {
     std::optional<StoreKind> store;
     std::optional<uint32_t> timeout_seconds;
     std::optional<FailureAction> on_failure;
-    std::optional<uint32_t> restarts;       // at most
-    std::optional<ExitCodes> final_exit;    // that no restart can help
-    std::optional<uint32_t> grace_seconds;  // for survivors that keep their process; 0: none does
-    std::optional<uint32_t> spares;         // nodes without ranks until another is lost
-    std::optional<uint32_t> min_nodes;      // fewest with ranks; if empty, the world keeps its size
+    std::optional<uint32_t> restarts;              // at most
+    std::optional<ExitCodes> final_exit;           // that no restart can help
+    std::optional<uint32_t> grace_seconds;         // for survivors that keep their process; 0: none does
+    std::optional<uint32_t> spares;                // nodes without ranks until another is lost
+    std::optional<uint32_t> min_nodes;             // fewest with ranks; if empty, the world keeps its size
+    std::optional<uint32_t> hang_timeout_seconds;  // 0: nobody looks
     std::optional<uint32_t> tensor;
     std::optional<uint32_t> pipeline;
     std::optional<uint32_t> tiles;  // per rank; 0: auto. If empty, tiles are ignored
@@ -60,6 +61,9 @@ struct Settings {
     std::chrono::seconds timeout() const { return std::chrono::seconds(*timeout_seconds); }
     bool reports_failures() const { return on_failure == FailureAction::report; }
     bool restarts_ranks() const { return on_failure == FailureAction::restart && !*dry_run; }
+    std::chrono::seconds hang_timeout() const {
+        return std::chrono::seconds(hang_timeout_seconds.value_or(0));
+    }
     std::chrono::seconds grace() const { return std::chrono::seconds(grace_seconds.value_or(0)); }
     // Whether it may go on without a node.
     bool outlives_nodes() const { return restarts_ranks() && (*spares > 0 || min_nodes); }

@@ -177,3 +177,14 @@ def test_the_broker_serves_the_store_and_no_rank_binds_the_port(cluster):
     _, err = step.communicate("", timeout=60)
     assert step.returncode == 0, err
     assert len(seen.splitlines()) == 1 and '"dp-rendezvousd"' in seen, seen
+
+
+@pytest.mark.parametrize("wait", ["all_reduce", "ddp"])
+def test_the_rank_whose_data_loader_hangs_is_named(cluster, programs, wait):
+    """In DistributedDataParallel the others wait in backward, in PyTorch's C++ code."""
+    done = cluster.run(f"srun {LAYOUT} -m block --dp-hang-timeout=4 {PYTHON} {programs}/hangs.py {wait}", timeout=120)
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("slurm-dp:"))
+    where = r"all_reduce \(distributed_c10d.py:\d+\)" if wait == "all_reduce" else ".+"
+    assert done.returncode != 0
+    assert re.fullmatch(r"slurm-dp: no progress for \d+ s \(--dp-hang-timeout\): rank 3 on node02 is in load_batch \(hangs.py:\d+\), in \w*nanosleep\w*; "
+                        rf"ranks 0-2 on node\[01-02\] wait in {where}; ending the step", line), line

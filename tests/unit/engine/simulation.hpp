@@ -121,6 +121,18 @@ class Simulation {
     void look(uint32_t rank, bool stopped) {
         perform(node_of(rank), nodes[node_of(rank)]->on_look(homes_[rank].task, stopped));
     }
+    // Its watcher says that it has not moved for a minute.
+    void still(uint32_t rank, const std::string& where, bool waits) {
+        wire::Stillness said;
+        said.set_for_ms(60000);
+        said.set_where(where);
+        said.set_waits_for_others(waits);
+        said.set_place(std::hash<std::string>()(where));
+        perform(node_of(rank), nodes[node_of(rank)]->on_stillness(homes_[rank].task, said));
+    }
+    void moves(uint32_t rank) {
+        perform(node_of(rank), nodes[node_of(rank)]->on_stillness(homes_[rank].task, std::nullopt));
+    }
     void end(uint32_t node) {
         perform(node, nodes[node]->on_control({ControlEvent::Kind::end}, clock(node)));
     }

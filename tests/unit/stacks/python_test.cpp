@@ -5,12 +5,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <fstream>
 
+#include "program.hpp"
 #include "stacks/read_stacks.hpp"
 
 namespace dp::stacks {
@@ -18,46 +18,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-// A program that runs until it goes out of scope.
-class Program {
- public:
-    explicit Program(std::vector<const char*> command) {
-        command.push_back(nullptr);
-        int said[2];
-        if (pipe(said) != 0) return;
-        pid_ = fork();
-        if (pid_ == 0) {
-            dup2(said[1], STDOUT_FILENO);
-            execv(command[0], const_cast<char**>(command.data()));
-            _exit(127);
-        }
-        close(said[1]);
-        said_ = said[0];
-    }
-    ~Program() {
-        if (pid_ > 0) kill(pid_, SIGKILL);
-        if (pid_ > 0) waitpid(pid_, nullptr, 0);
-        close(said_);
-    }
-    pid_t pid() const { return pid_; }
-    // Until it has written a line: that.
-    std::string wait() const {
-        std::string line;
-        for (char c = 0; read(said_, &c, 1) == 1 && c != '\n';) line += c;
-        return line;
-    }
-
- private:
-    pid_t pid_ = 0;
-    int said_ = -1;
-};
-
-struct Script {
-    std::string path = testing::TempDir() + "slurm-dp-stacks-" + std::to_string(getpid()) + ".py";
-    explicit Script(const char* text) { std::ofstream(path) << text; }
-    ~Script() { unlink(path.c_str()); }
-};
 
 // Without what the innermost of them has called in C.
 std::vector<Frame> python_frames(const ThreadStack& thread) {

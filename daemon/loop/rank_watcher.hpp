@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// --dp-hang-timeout: whether this node's ranks make progress. `dpctl watch-ranks` looks at them, in a process of its own, because what
+// it reads is untrusted and takes a library to understand. It lives as long as they do.
+#pragma once
+
+#include <event2/event.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/failure.hpp"
+#include "base/fd.hpp"
+#include "dp.pb.h"
+#include "loop/timer.hpp"
+
+namespace dp {
+
+class RankWatcher {
+ public:
+    // The task's index in `tasks` of watch(), and what is new of it.
+    using OnNews = std::function<void(uint32_t local_rank, const wire::Watched& news)>;
+
+    // `command`: a program and its arguments that, given pids, writes a wire::Watched in a frame for each news.
+    RankWatcher(event_base* base, std::vector<std::string> command, OnNews on_news);
+    ~RankWatcher();  // ends the program
+    RankWatcher(const RankWatcher&) = delete;
+    RankWatcher& operator=(const RankWatcher&) = delete;
+
+    // The local ranks' tasks now; 0: it has not begun, or has ended. To be called from time to time: whenever others
+    // have begun, all are watched from then on. Fails, once, if the program cannot be started.
+    Try<void> watch(const std::vector<pid_t>& tasks);
+
+ private:
+    event_base* base_;
+    std::vector<std::string> command_;
+    OnNews on_news_;
+    std::vector<pid_t> tasks_;  // that are watched
+    pid_t program_ = 0;
+    Fd output_;
+    std::string said_;
+    EventPtr event_;
+    bool has_failed_ = false;
+
+    static void on_output(int, short, void* self);
+    void stop();
+};
+
+}  // namespace dp

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stacks/rank_watch.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+
+#include "base/text.hpp"
+#include "common/read_file.hpp"
+#include "stacks/children.hpp"
+#include "stacks/read_stacks.hpp"
+#include "stacks/thread_snapshot.hpp"
+
+namespace dp::stacks {
+namespace {
+
+constexpr size_t kMostDescendants = 256;
+// How often to look for what a task runs, and to read what takes longer than a place.
+constexpr auto kSeldom = std::chrono::seconds(1);
+
+std::string file_of(pid_t pid, std::string_view file) {
+    return fmt::format("/proc/{}/{}", pid, file);
+}
+
+// What the kernel says of a process in /proc/PID/stat.
+struct Stat {
+    char state = '?';
+    std::chrono::nanoseconds cpu{};  // of it all
+};
+
+std::optional<Stat> stat_of(pid_t pid) {
+    const std::string text = read_file(file_of(pid, "stat"));
+    const size_t name_ends = text.rfind(')');  // the name may have any character in it
+    if (name_ends == std::string::npos) return std::nullopt;
+    const auto fields = split(std::string_view(text).substr(name_ends + 2), ' ');
+    constexpr size_t kState = 0, kUser = 11, kSystem = 12;
+    if (fields.size() <= kSystem || fields[kState].empty()) return std::nullopt;
+    static const int64_t ticks = sysconf(_SC_CLK_TCK);
+    const int64_t used =
+        parse_number<int64_t>(fields[kUser]).value_or(0) + parse_number<int64_t>(fields[kSystem]).value_or(0);
+    return Stat{fields[kState].front(), std::chrono::nanoseconds(used * 1'000'000'000 / ticks)};
+}
+
+// What a /proc/PID/io or /proc/PID/task/TID/io counts: also what comes from the page cache.
+uint64_t transferred(const std::string& file) {
+    const std::string text = read_file(file);
+    uint64_t bytes = 0;
+    for (const std::string_view line : split(text, '\n'))
+        if (line.starts_with("rchar: ") || line.starts_with("wchar: "))
+            bytes += parse_number<uint64_t>(line.substr(7)).value_or(0);
+    return bytes;
+}
+
+// Where it waits in the kernel, with its variables there and in its nearest calls. 0: it runs.
+uint64_t place_of_native(const Process& process) {
+    const auto call = system_call_of(process.pid(), process.pid());
+    if (!call) return 0;
+    std::array<char, 4096> variables{};
+    const size_t size = process.read_some(call->stack_pointer, variables.data(), variables.size());
+    std::string seen = fmt::format("{} {} {} {}\n", call->number, fmt::join(call->arguments, " "),
+                                   call->stack_pointer, call->instruction);
+    seen.append(variables.data(), size);
+    return std::hash<std::string>()(seen) | 1;
+}
+
+}  // namespace
+
+// Python's process, if there is one, else the one for which the task waits.
+Try<void> RankWatch::find_program(SteadyTime now) {
+    found_ = now;
+    std::vector<pid_t> candidates{task_};
+    const auto started = descendants_of(task_, kMostDescendants);
+    candidates.insert(candidates.end(), started.begin(), started.end());
+    python_.reset();
+    for (const pid_t pid : candidates) {
+        auto process = Process::open(pid);
+        if (!process && pid == task_) return fail(process.error().message);
+        if (!process) continue;
+        auto program = std::make_unique<Process>(std::move(*process));
+        auto python = Python::find(*program);
+        if (!python || !*python) continue;
+        program_ = std::move(program);
+        python_ = **python;
+        return {};
+    }
+    program_ = std::make_unique<Process>(DP_TRY(Process::open(awaited_by(task_))));
+    return {};
+}
+
+void RankWatch::look_at_place(Look& look) const {
+    program_->renew_budget();
+    if (!python_) {
+        look.place = place_of_native(*program_);
+        return;
+    }
+    const Python::Place place = python_->place();
+    look.line = place.line;
+    look.place = place.number;
+    // In a call of the user's code into a library: where in that, too, because a loop of such calls looks the same in Python. In
+    // packages' and Python's own code a wait that polls is usual.
+    if (place.number != 0 && place.innermost == PythonFile::user) look.place ^= place_of_native(*program_);
+}
+
+void RankWatch::measure(Look& look) const {
+    const pid_t pid = program_->pid();
+    // Of its main thread: others may write a log now and then.
+    look.transferred = transferred(file_of(pid, fmt::format("task/{}/io", pid)));
+    if (const auto stat = stat_of(pid)) look.cpu = stat->cpu;
+    look.children_cpu = std::chrono::nanoseconds(0);
+    for (const pid_t child : descendants_of(pid, kMostDescendants)) {
+        look.transferred += transferred(file_of(child, "io"));
+        if (const auto stat = stat_of(child)) look.children_cpu += stat->cpu;
+    }
+}
+
+// nullopt: it may well be working.
+std::optional<Doing> RankWatch::judge(SteadyTime now) {
+    judged_ = now;
+    const ProcessStacks stacks = read_stacks(program_->pid(), {});
+    if (stacks.threads.empty()) return std::nullopt;
+    Doing doing = doing_of(stacks.threads.front());
+    if (doing.waits_for_others) return doing;
+    // At one place for long, and busy: a loop of Python's own, or a computation of a library, which may take its time.
+    if (detector_.is_busy() && (!doing.is_python_alone || !detector_.has_been_busy_for_long()))
+        return std::nullopt;
+    const auto stat = stat_of(program_->pid());
+    if (stat && stat->state == 'T') doing.where += ", stopped by a signal";
+    if (stat && stat->state == 'D') doing.where += ", in a system call that does not return (a file system?)";
+    return doing;
+}
+
+Try<std::optional<RankWatch::News>> RankWatch::look(SteadyTime now) {
+    // Python itself starts nothing else in its place.
+    if (!program_ ||
+        (!python_ && now - found_ >= std::max<std::chrono::nanoseconds>(kSeldom, timeout_ / 20))) {
+        const pid_t before = program_ ? program_->pid() : 0;
+        DP_TRY(find_program(now));
+        if (program_->pid() != before) detector_.reset();
+    }
+    Look look = last_;
+    look.at = now;
+    look_at_place(look);
+    if (now - measured_ >= kSeldom) {
+        const auto stat = stat_of(program_->pid());
+        if (!stat || stat->state == 'Z') {  // another program follows, or the task has ended, too
+            program_.reset();
+            if (!stat_of(task_)) return fail("it has ended");
+            return std::nullopt;
+        }
+        if (stat->state == 't') look.place = 0;  // a debugger holds it
+        measure(look);
+        measured_ = now;
+    }
+    last_ = look;
+    detector_.note(look);
+    const auto since = detector_.still_since();
+    if (!since && std::exchange(told_still_, false)) return News{};
+    if (!since || told_still_ || now - judged_ < timeout_ / 4) return std::nullopt;
+    auto doing = judge(now);
+    if (!doing) return std::nullopt;
+    told_still_ = true;
+    return News{std::move(doing), std::chrono::duration_cast<std::chrono::milliseconds>(now - *since)};
+}
+
+}  // namespace dp::stacks

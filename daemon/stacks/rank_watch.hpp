@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Watches a rank's task from outside: looks at where it is, many times a second, and says when it has stopped to make progress
+// (stillness.hpp) and what it does there. Nothing in it is stopped or changed.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/failure.hpp"
+#include "stacks/process.hpp"
+#include "stacks/python.hpp"
+#include "stacks/stillness.hpp"
+#include "stacks/waiting.hpp"
+
+namespace dp::stacks {
+
+class RankWatch {
+ public:
+    RankWatch(pid_t task, std::chrono::milliseconds timeout)
+        : task_(task), timeout_(timeout), detector_(timeout) {}
+
+    struct News {
+        std::optional<Doing> still;  // missing: it moves again
+        std::chrono::milliseconds stood{};
+    };
+    // A look now. What has changed, if anything has. Fails if the task cannot be watched (any more): it has ended, or may not be read.
+    Try<std::optional<News>> look(SteadyTime now);
+
+ private:
+    pid_t task_;
+    std::chrono::milliseconds timeout_;
+    StillnessDetector detector_;
+    bool told_still_ = false;
+    SteadyTime judged_{};  // when what it does was read
+
+    // What the task runs: itself, or what a shell script has started.
+    std::unique_ptr<Process> program_;
+    std::optional<Python> python_;
+    SteadyTime found_{};  // when
+    Look last_;
+    SteadyTime measured_{};  // when all but the place of the last look was read
+
+    Try<void> find_program(SteadyTime now);
+    void look_at_place(Look& look) const;
+    void measure(Look& look) const;
+    std::optional<Doing> judge(SteadyTime now);
+};
+
+}  // namespace dp::stacks

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a stack says of a rank that does not move: whether it waits for other ranks, and where it is, in words. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "stacks/stack.hpp"
+
+namespace dp::stacks {
+
+struct Doing {
+    bool waits_for_others = false;
+    bool is_python_alone = false;  // the interpreter itself runs, or nothing else can be seen
+    std::string where;             // "load_batch (train.py:88)"
+    uint64_t place = 0;            // equal for stacks with equal functions and lines
+};
+
+Doing doing_of(const ThreadStack& thread);
+
+}  // namespace dp::stacks

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Programs that make progress and programs that do not, watched with a timeout of a second.
+#include "stacks/rank_watch.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "program.hpp"
+
+namespace dp::stacks {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr milliseconds kTimeout = seconds(1);
+
+// Watches it for so long, or until there are news.
+std::optional<RankWatch::News> watch(RankWatch& rank, milliseconds time) {
+    const auto end = std::chrono::steady_clock::now() + time;
+    while (std::chrono::steady_clock::now() < end) {
+        auto news = rank.look(std::chrono::steady_clock::now());
+        if (!news) {
+            ADD_FAILURE() << news.error().message;
+            return std::nullopt;
+        }
+        if (*news) return *news;
+        std::this_thread::sleep_for(look_interval(kTimeout));
+    }
+    return std::nullopt;
+}
+
+// Where a Python program hangs; "" if it does not, for three timeouts.
+std::string where_it_hangs(const std::string& text) {
+    const Script script(text.c_str());
+    const Program python({"/usr/bin/python3", script.path.c_str()});
+    python.wait();
+    RankWatch rank(python.pid(), kTimeout);
+    const auto news = watch(rank, 3 * kTimeout + kTimeout / 2);
+    return news && news->still ? news->still->where : "";
+}
+
+TEST(RankWatch, WhoSleepsOrWaitsHangs) {
+    const struct {
+        const char* what;
+        const char* text;
+    } cases[] = {
+        {"a sleep",
+         "import time\ndef load_batch():\n    time.sleep(1000)\nprint(1, flush=True)\nload_batch()\n"},
+        {"a lock",
+         "import threading\nlock = threading.Lock()\ndef load_batch():\n    "
+         "lock.acquire()\nlock.acquire()\nprint(1, flush=True)\nload_batch()\n"},
+        {"a pipe",
+         "import os\nends = os.pipe()\ndef load_batch():\n    os.read(ends[0], 1)\nprint(1, "
+         "flush=True)\nload_batch()\n"},
+        {"a queue that is polled",
+         "import queue\nq = queue.Queue()\ndef load_batch():\n    while True:\n        try: return "
+         "q.get(timeout=0.8)\n        except queue.Empty: pass\nprint(1, flush=True)\nload_batch()\n"},
+        {"a child",
+         "import subprocess\ndef load_batch():\n    subprocess.run(['sleep', '1000'])\nprint(1, "
+         "flush=True)\nload_batch()\n"},
+    };
+    for (const auto& one : cases)
+        EXPECT_THAT(where_it_hangs(one.text), StartsWith("load_batch (")) << one.what;
+}
+
+TEST(RankWatch, WhoWorksDoesNot) {
+    const struct {
+        const char* what;
+        const char* text;
+    } cases[] = {
+        {"a data loader",
+         "print(1, flush=True)\nwhile True:\n    x = [i * i for i in range(10000)]\n    y = sorted(x)\n"},
+        {"at one line", "import time\nprint(1, flush=True)\nwhile True: pass\n"},
+        {"sleeps", "import time\nprint(1, flush=True)\nfor step in range(1000): time.sleep(0.7)\n"},
+        {"a slow disk",
+         "import os, time\nprint(1, flush=True)\nfile = open('/dev/null', 'wb', buffering=0)\ndata = b'x' * "
+         "100000\nwhile True:\n    file.write(data); time.sleep(0.3)\n"},
+        {"a child",
+         "import subprocess, sys\nprint(1, flush=True)\nsubprocess.run([sys.executable, '-c', 'while True: "
+         "pass'], timeout=20)\n"},
+        {"a library",
+         "import hashlib\nprint(1, flush=True)\nhashlib.pbkdf2_hmac('sha256', b'x', b'y', 10 ** 9)\n"},
+    };
+    for (const auto& one : cases) EXPECT_EQ(where_it_hangs(one.text), "") << one.what;
+}
+
+TEST(RankWatch, AnEndlessLoopHasSeveralTimeouts) {
+    const Script script("def spin():\n    while True:\n        pass\nprint(1, flush=True)\nspin()\n");
+    const Program python({"/usr/bin/python3", script.path.c_str()});
+    python.wait();
+    RankWatch rank(python.pid(), kTimeout);
+    const auto news = watch(rank, 2 * kPatienceWithBusy * kTimeout);
+    ASSERT_TRUE(news && news->still);
+    EXPECT_THAT(news->still->where, StartsWith("spin ("));
+    EXPECT_GE(news->stood, kPatienceWithBusy * kTimeout);
+}
+
+TEST(RankWatch, WhoGoesOnMovesAgain) {
+    const Script script(
+        "import sys\ndef ask():\n    sys.stdin.read(1)\nprint(1, flush=True)\nask()\nwhile True:\n    x = "
+        "sorted(range(1000))\n");
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    const std::string command = "exec /usr/bin/python3 " + script.path + " <&" + std::to_string(ends[0]);
+    const Program python({"/bin/sh", "-c", command.c_str()});
+    python.wait();
+    RankWatch rank(python.pid(), kTimeout);
+    auto news = watch(rank, 3 * kTimeout);
+    ASSERT_TRUE(news && news->still);
+    EXPECT_THAT(news->still->where, StartsWith("ask ("));
+    EXPECT_FALSE(watch(rank, kTimeout)) << "told once";
+    ASSERT_EQ(write(ends[1], "x", 1), 1);
+    news = watch(rank, kTimeout);
+    ASSERT_TRUE(news);
+    EXPECT_FALSE(news->still);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+TEST(RankWatch, AStoppedProgramHangs) {
+    const Script script(
+        "def train():\n    while True:\n        x = sorted(range(1000))\nprint(1, flush=True)\ntrain()\n");
+    const Program python({"/usr/bin/python3", script.path.c_str()});
+    python.wait();
+    usleep(200'000);
+    ASSERT_EQ(kill(python.pid(), SIGSTOP), 0);
+    RankWatch rank(python.pid(), kTimeout);
+    const auto news = watch(rank, 3 * kTimeout);
+    ASSERT_TRUE(news && news->still);
+    EXPECT_THAT(news->still->where, StartsWith("train ("));
+    EXPECT_THAT(news->still->where, HasSubstr(", stopped by a signal"));
+}
+
+TEST(RankWatch, AShellScriptIsWhatItRuns) {
+    const Script script(
+        "import time\ndef load_batch():\n    time.sleep(1000)\nprint(1, flush=True)\nload_batch()\n");
+    const std::string command = "/usr/bin/python3 " + script.path + "; true";
+    const Program shell({"/bin/sh", "-c", command.c_str()});
+    shell.wait();
+    RankWatch rank(shell.pid(), kTimeout);
+    const auto news = watch(rank, 3 * kTimeout);
+    ASSERT_TRUE(news && news->still);
+    EXPECT_THAT(news->still->where, StartsWith("load_batch ("));
+}
+
+TEST(RankWatch, AProgramWithoutPythonThatSleepsHangs) {
+    const Program sleeper({"/bin/sh", "-c", "echo 1; sleep 1000; true"});
+    sleeper.wait();
+    RankWatch rank(sleeper.pid(), kTimeout);
+    const auto news = watch(rank, 3 * kTimeout);
+    ASSERT_TRUE(news && news->still);
+}
+
+TEST(RankWatch, WhoHasEndedIsNotWatched) {
+    std::optional<RankWatch> rank;
+    {
+        const Program sleeper({"/bin/sh", "-c", "echo 1; sleep 1000"});
+        sleeper.wait();
+        rank.emplace(sleeper.pid(), kTimeout);
+        EXPECT_TRUE(rank->look(std::chrono::steady_clock::now()));
+    }
+    bool failed = false;
+    for (int i = 0; i < 300 && !failed; ++i) {
+        failed = !rank->look(std::chrono::steady_clock::now());
+        usleep(10'000);
+    }
+    EXPECT_TRUE(failed);
+}
+
+}  // namespace
+}  // namespace dp::stacks

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stacks/waiting.hpp"
+
+#include <gtest/gtest.h>
+
+namespace dp::stacks {
+namespace {
+
+const std::string kTorch = "/usr/lib/python3/dist-packages/torch/distributed/distributed_c10d.py";
+const Frame kSleep{"clock_nanosleep", "/usr/lib/x86_64-linux-gnu/libc.so.6", 0};
+const Frame kMain{"<module>", "/home/alice/train.py", 90};
+
+TEST(Waiting, WhoWaitsForOthersAndWhere) {
+    const struct {
+        std::vector<Frame> frames;
+        bool waits;
+        const char* where;
+    } cases[] = {
+        {{{"poll", "libc.so.6", 0},
+          {"_wait", kTorch, 9},
+          {"all_reduce", kTorch, 1436},
+          {"wrapper", "/x/c10d_logger.py", 47},
+          kMain},
+         true,
+         "all_reduce (distributed_c10d.py:1436)"},
+        {{{"_store_based_barrier", kTorch, 250}, {"init_process_group", kTorch, 800}, kMain},
+         true,
+         "init_process_group (distributed_c10d.py:800)"},
+        {{{"epoll_wait", "libc.so.6", 0},
+          {"opal_progress", "libopen-pal.so.40", 0},
+          {"MPI_Allreduce", "/usr/lib/libmpi.so.40", 0},
+          {"main", "train.c", 7}},
+         true,
+         "MPI_Allreduce (libmpi.so.40)"},
+        {{{"sched_yield", "libc.so.6", 0},
+          {"cuStreamSynchronize", "/usr/lib/libcuda.so.1", 0},
+          {"train_step", "/home/alice/train.py", 50},
+          kMain},
+         true,
+         "cuStreamSynchronize (libcuda.so.1)"},
+        {{{"futex_wait", "libc.so.6", 0}, {"c10d::TCPStore::wait(std::vector)", "libtorch_cpu.so", 0}, kMain},
+         true,
+         "c10d::TCPStore::wait(std::vector) (libtorch_cpu.so)"},
+        {{{"barrier", "/venv/slurm_dp/_api.py", 12}, kMain}, true, "barrier (_api.py:12)"},
+        {{kSleep, {"load_batch", "/home/alice/train.py", 88}, kMain},
+         false,
+         "load_batch (train.py:88), in clock_nanosleep"},
+        {{{"Queue.get", "/usr/lib/python3.11/queue.py", 171},
+          {"load_batch", "/home/alice/train.py", 88},
+          kMain},
+         false,
+         "load_batch (train.py:88), in Queue.get"},
+        // A launcher's own frames, and a module that calls the user's code, say nothing of a wait.
+        {{kSleep,
+          {"forward", "/home/alice/model.py", 5},
+          {"forward", "/x/torch/distributed/fsdp/api.py", 800},
+          kMain},
+         false,
+         "forward (model.py:5), in clock_nanosleep"},
+        {{{"all_reduce", "/home/alice/train.py", 4}, kMain}, false, "all_reduce (train.py:4)"},
+        {{kSleep, {"main", "/home/alice/program", 0}}, false, "clock_nanosleep (libc.so.6)"},
+        {{}, false, "no Python code: it begins, or ends"},
+    };
+    for (const auto& one : cases) {
+        const Doing doing = doing_of({1, one.frames, ""});
+        EXPECT_EQ(doing.waits_for_others, one.waits) << one.where;
+        EXPECT_EQ(doing.where, one.where);
+    }
+}
+
+TEST(Waiting, EqualStacksHaveEqualPlaces) {
+    const ThreadStack one{1, {kSleep, kMain}, ""}, same{2, {kSleep, kMain}, ""}, other{1, {kMain}, ""};
+    EXPECT_EQ(doing_of(one).place, doing_of(same).place);
+    EXPECT_NE(doing_of(one).place, doing_of(other).place);
+    EXPECT_TRUE(doing_of(other).is_python_alone);
+    EXPECT_FALSE(doing_of(one).is_python_alone);
+}
+
+}  // namespace
+}  // namespace dp::stacks
