@@ -249,7 +249,10 @@ void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
     if (event.has_told_to_end()) told_to_end(event.rank(), now);
     if (event.has_stopped()) generation_->stopped.note(event.rank(), event.stopped(), now);
     if (event.has_still()) generation_->hang_watch.note(event.rank(), event.still(), now);
-    if (event.has_moves()) generation_->hang_watch.moves(event.rank(), now);
+    if (event.has_moves())
+        if (const auto lasted = generation_->hang_watch.moves(event.rank(), now); lasted && !is_ending())
+            out_.log.push_back(where(event.rank()) + " moves again, after " + words(*lasted) +
+                               " without progress");
     if (event.has_exited()) generation_->hang_watch.ended(event.rank(), now);
     if (event.has_vanished() || event.has_goodbye() || event.has_exited())
         generation_->store.drop(event.rank());

@@ -77,8 +77,6 @@ void Broker::tell_deaths(Time now) {
 
 void Broker::check_hang(Time now) {
     if (is_ending()) return;
-    if (const auto lasted = generation_->hang_watch.take_end())
-        out_.log.push_back("the ranks move again, after " + words(*lasted) + " without progress");
     const auto hang = generation_->hang_watch.take(members_, config_.settings.hang_timeout(), now);
     if (!hang) return;
     if (config_.settings.reports_failures())

@@ -30,9 +30,10 @@ void HangWatch::note(uint32_t rank, const wire::Stillness& said, Time now) {
                     said.place()};
 }
 
-void HangWatch::moves(uint32_t rank, Time now) {
+std::optional<Time> HangWatch::moves(uint32_t rank, Time now) {
     still_.erase(rank);
-    if (hangs_since_) ended_after_ = now - *std::exchange(hangs_since_, std::nullopt);
+    if (!hangs_since_) return std::nullopt;
+    return now - *std::exchange(hangs_since_, std::nullopt);
 }
 
 // The largest of the groups whose ranks are at one place.

@@ -23,7 +23,8 @@ inline constexpr size_t kMaxWhere = 200;
 class HangWatch {
  public:
     void note(uint32_t rank, const wire::Stillness& said, Time now);
-    void moves(uint32_t rank, Time now);
+    // If that ends a hang of which take() has told: how long it lasted.
+    std::optional<Time> moves(uint32_t rank, Time now);
     // It has ended, which is progress, and the others may do so, too; or what is left of the step hangs without it.
     void ended(uint32_t rank, Time now) {
         still_.erase(rank);
@@ -40,8 +41,6 @@ class HangWatch {
     std::optional<Time> next_deadline(Time timeout) const {
         return is_judged_later_ && !still_.empty() ? std::optional(last_end_ + timeout) : std::nullopt;
     }
-    // How long the hang lasted that take() has told of, once one of its ranks has moved.
-    std::optional<Time> take_end() { return std::exchange(ended_after_, std::nullopt); }
 
  private:
     struct Still {
@@ -54,7 +53,6 @@ class HangWatch {
     Time last_end_ = Time::min();
     bool is_judged_later_ = false;     // because of that
     std::optional<Time> hangs_since_;  // told
-    std::optional<Time> ended_after_;
 
     std::vector<uint32_t> alike(const std::vector<uint32_t>& ranks) const;
     std::string places_of(const std::vector<uint32_t>& ranks, const Membership& members) const;

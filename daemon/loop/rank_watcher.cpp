@@ -25,17 +25,23 @@ RankWatcher::RankWatcher(event_base* base, std::vector<std::string> command, OnN
     : base_(base), command_(std::move(command)), on_news_(std::move(on_news)) {}
 
 RankWatcher::~RankWatcher() {
-    stop();
+    end_program();
 }
 
 // It waits for nothing but its own sleep and the memory of other processes, so that it ends at once.
-void RankWatcher::stop() {
+void RankWatcher::end_program() {
     event_.reset();
     output_.reset();
     said_.clear();
     if (program_ == 0) return;
     kill(program_, SIGKILL);
     waitpid(std::exchange(program_, 0), nullptr, 0);
+}
+
+// What it has told of ranks no longer holds.
+void RankWatcher::stop() {
+    end_program();
+    for (const uint32_t local_rank : std::exchange(still_, {})) on_news_(local_rank, wire::Watched());
 }
 
 Try<void> RankWatcher::watch(const std::vector<pid_t>& tasks) {
@@ -48,7 +54,8 @@ Try<void> RankWatcher::watch(const std::vector<pid_t>& tasks) {
     for (const pid_t task : tasks)
         if (task != 0) command.push_back(std::to_string(task));
     std::array<int, 2> ends{};
-    if (pipe2(ends.data(), O_CLOEXEC) != 0) return fail("no pipe for the program that watches them");
+    has_failed_ = pipe2(ends.data(), O_CLOEXEC) != 0;
+    if (has_failed_) return fail("no pipe for the program that watches them");
     output_.reset(ends[0]);
     const Fd input(ends[1]);
     fcntl(output_.get(), F_SETFL, O_NONBLOCK);
@@ -63,13 +70,13 @@ Try<void> RankWatcher::watch(const std::vector<pid_t>& tasks) {
     return {};
 }
 
-void RankWatcher::on_output(int, short, void* self_) {
-    RankWatcher& self = *static_cast<RankWatcher*>(self_);
+void RankWatcher::on_output(int, short, void* watcher) {
+    RankWatcher& self = *static_cast<RankWatcher*>(watcher);
     std::array<char, 65536> some{};
     ssize_t size = 0;
     while ((size = ::read(self.output_.get(), some.data(), some.size())) > 0)
         self.said_.append(some.data(), static_cast<size_t>(size));
-    if (size == 0 || (errno != EAGAIN && errno != EINTR)) self.event_.reset();  // the last task has ended
+    const bool has_ended = size == 0 || (errno != EAGAIN && errno != EINTR);
     while (self.said_.size() >= kFrameHeader) {
         const auto length =
             frame_length(reinterpret_cast<const unsigned char*>(self.said_.data()), kMaxWatched);
@@ -79,10 +86,20 @@ void RankWatcher::on_output(int, short, void* self_) {
             parse_message<wire::Watched>(std::string_view(self.said_).substr(kFrameHeader, *length));
         self.said_.erase(0, kFrameHeader + *length);
         if (!news) return self.stop();
-        const auto task = std::ranges::find(self.tasks_, news->pid());
-        if (news->pid() != 0 && task != self.tasks_.end())
-            self.on_news_(static_cast<uint32_t>(task - self.tasks_.begin()), *news);
+        self.tell(*news);
     }
+    if (has_ended) self.stop();  // as have the tasks
+}
+
+void RankWatcher::tell(const wire::Watched& news) {
+    const auto task = std::ranges::find(tasks_, news.pid());
+    if (news.pid() == 0 || task == tasks_.end()) return;
+    const auto local_rank = static_cast<uint32_t>(task - tasks_.begin());
+    if (news.has_still())
+        still_.insert(local_rank);
+    else
+        still_.erase(local_rank);
+    on_news_(local_rank, news);
 }
 
 }  // namespace dp

@@ -7,6 +7,7 @@
 #include <event2/event.h>
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,7 @@ class RankWatcher {
     std::vector<std::string> command_;
     OnNews on_news_;
     std::vector<pid_t> tasks_;  // that are watched
+    std::set<uint32_t> still_;  // of them, as was told
     pid_t program_ = 0;
     Fd output_;
     std::string said_;
@@ -44,7 +46,9 @@ class RankWatcher {
     bool has_failed_ = false;
 
     static void on_output(int, short, void* self);
+    void end_program();
     void stop();
+    void tell(const wire::Watched& news);
 };
 
 }  // namespace dp

@@ -264,7 +264,7 @@ std::optional<uint32_t> Python::line_of_call(const Call& call) const {
 }
 
 Python::Place Python::place() const {
-    constexpr size_t kLookedAt = 64, kVariables = 512;
+    constexpr size_t kLookedAt = 64;
     if (main_thread_ == 0) {
         std::vector<uint64_t> threads;
         const auto interpreter = process_->read<uint64_t>(runtime_ + layout_.runtime.first_interpreter);
@@ -292,15 +292,34 @@ Python::Place Python::place() const {
         } else {
             add(call.instruction);
         }
-        // Between this frame and the one that it calls, which follows it in memory unless that is a generator's. What a wait of
-        // Python's own remembers, such as the time that is left, is no progress.
-        const uint64_t inner = i > 0 ? (*calls)[i - 1].frame : 0;
-        if (layout_.frame.owner == 0 || inner <= call.frame || file == PythonFile::standard) continue;
-        std::string variables(std::min<uint64_t>(inner - call.frame, kVariables), '\0');
-        if (process_->read(call.frame, variables.data(), variables.size())) seen += variables;
+        // What a wait of Python's own remembers, such as the time that is left, is no progress.
+        if (file != PythonFile::standard) seen += variables_of(call, i > 0 ? (*calls)[i - 1].frame : 0);
     }
     place.number = std::hash<std::string>()(seen) | 1;
     return place;
+}
+
+// The bytes of a frame's variables, more or less. `inner`: the frame that it calls, or 0.
+std::string Python::variables_of(const Call& call, uint64_t inner) const {
+    constexpr uint64_t kMost = 512, kOfInnermost = 256;
+    const auto& at = layout_.frame;
+    uint64_t begin = call.frame, end = call.frame + kOfInnermost;
+    if (at.value_stack != 0) {  // an object with all of them
+        begin = call.frame + at.variables;
+        end = process_->read<uint64_t>(call.frame + at.value_stack).value_or(0);
+    } else if (inner > call.frame) {  // which follows it in memory, unless it is a generator's
+        end = inner;
+    } else if (inner != 0) {
+        return "";
+    }
+    if (end <= begin) return "";
+    std::string bytes(std::min(end - begin, kMost), '\0');
+    if (!process_->read(begin, bytes.data(), bytes.size())) return "";
+    // A loop goes round at one place.
+    const bool has_instruction =
+        inner == 0 && at.value_stack == 0 && bytes.size() >= at.instruction + at.instruction_size;
+    if (has_instruction) bytes.replace(at.instruction, at.instruction_size, at.instruction_size, '\0');
+    return bytes;
 }
 
 // As in_words, but faster: each is read once.

@@ -29,8 +29,8 @@ class Python {
 
     // Where the main thread is, for many looks a second.
     struct Place {
-        // Equal while its calls are the same, those outside of the innermost one at the same instructions, and from 3.11 on with the
-        // same variables if they are not Python's own. 0: it was elsewhere before it could be read.
+        // Equal while its calls are the same, those outside of the innermost one at the same instructions, and with the same variables
+        // if they are not Python's own. 0: it was elsewhere before it could be read.
         uint64_t number = 0;
         uint64_t line = 0;                        // of the innermost call
         PythonFile innermost = PythonFile::user;  // whose the code is that it is in
@@ -65,6 +65,7 @@ class Python {
     std::optional<uint64_t> innermost_frame(uint64_t thread) const;
     std::optional<Frame> in_words(const Call& call) const;
     std::optional<uint32_t> line_of_call(const Call& call) const;
+    std::string variables_of(const Call& call, uint64_t inner) const;
     uint64_t line_in_short(const Call& call) const;
     PythonFile file_of(uint64_t code) const;
     std::optional<std::string> read_text(uint64_t address) const;

@@ -40,6 +40,8 @@ struct PythonLayout {
         uint64_t owner;             // 0: there is none
         unsigned not_of_functions;  // from this owner on
         uint64_t generator;         // whose frame it is; 0: the owner says it
+        uint64_t variables,
+            value_stack;  // where its variables begin, and what points to their end; 0: they fill the frame
     } frame;
     struct {
         uint64_t file, name, first_line, lines;

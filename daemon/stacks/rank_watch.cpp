@@ -45,14 +45,21 @@ std::optional<Stat> stat_of(pid_t pid) {
     return Stat{fields[kState].front(), std::chrono::nanoseconds(used * 1'000'000'000 / ticks)};
 }
 
-// What a /proc/PID/io or /proc/PID/task/TID/io counts: also what comes from the page cache.
-uint64_t transferred(const std::string& file) {
+// The sum of two counters, of reading and of writing, in a /proc/PID/io or /proc/PID/task/TID/io.
+uint64_t counted(const std::string& file, std::string_view reads, std::string_view writes) {
     const std::string text = read_file(file);
-    uint64_t bytes = 0;
-    for (const std::string_view line : split(text, '\n'))
-        if (line.starts_with("rchar: ") || line.starts_with("wchar: "))
-            bytes += parse_number<uint64_t>(line.substr(7)).value_or(0);
-    return bytes;
+    uint64_t sum = 0;
+    for (const std::string_view line : split(text, '\n')) {
+        const std::string_view name = line.substr(0, line.find(": "));
+        if (name == reads || name == writes)
+            sum += parse_number<uint64_t>(line.substr(name.size() + 2)).value_or(0);
+    }
+    return sum;
+}
+
+// Bytes, also of the page cache.
+uint64_t transferred(const std::string& file) {
+    return counted(file, "rchar", "wchar");
 }
 
 // Where it waits in the kernel, with its variables there and in its nearest calls. 0: it runs.
@@ -107,14 +114,22 @@ void RankWatch::look_at_place(Look& look) const {
 
 void RankWatch::measure(Look& look) const {
     const pid_t pid = program_->pid();
-    // Of its main thread: others may write a log now and then.
-    look.transferred = transferred(file_of(pid, fmt::format("task/{}/io", pid)));
+    // Other threads than the main one may write a log now and then, but not 16 MiB in a timeout.
+    constexpr uint64_t kLessOfOthers = 256;
+    const std::string main_thread = file_of(pid, fmt::format("task/{}/io", pid));
+    look.calls = counted(main_thread, "syscr", "syscw");
+    look.transferred = transferred(main_thread) + transferred(file_of(pid, "io")) / kLessOfOthers;
     if (const auto stat = stat_of(pid)) look.cpu = stat->cpu;
     look.children_cpu = std::chrono::nanoseconds(0);
     for (const pid_t child : descendants_of(pid, kMostDescendants)) {
         look.transferred += transferred(file_of(child, "io"));
         if (const auto stat = stat_of(child)) look.children_cpu += stat->cpu;
     }
+}
+
+bool RankWatch::has_ended() const {
+    const auto stat = stat_of(task_);
+    return !stat || stat->state == 'Z' || stat->state == 'X';
 }
 
 // nullopt: it may well be working.
@@ -124,6 +139,7 @@ std::optional<Doing> RankWatch::judge(SteadyTime now) {
     if (stacks.threads.empty()) return std::nullopt;
     Doing doing = doing_of(stacks.threads.front());
     if (doing.waits_for_others) return doing;
+    if (doing.waits_for_own_thread) return std::nullopt;
     // At one place for long, and busy: a loop of Python's own, or a computation of a library, which may take its time.
     if (detector_.is_busy() && (!doing.is_python_alone || !detector_.has_been_busy_for_long()))
         return std::nullopt;
@@ -134,9 +150,9 @@ std::optional<Doing> RankWatch::judge(SteadyTime now) {
 }
 
 Try<std::optional<RankWatch::News>> RankWatch::look(SteadyTime now) {
-    // Python itself starts nothing else in its place.
-    if (!program_ ||
-        (!python_ && now - found_ >= std::max<std::chrono::nanoseconds>(kSeldom, timeout_ / 20))) {
+    const auto seldom = std::max<std::chrono::nanoseconds>(kSeldom, timeout_ / 20);
+    // Another program may follow; on Python only one that it executes in its own place, and then nothing can be read any more.
+    if (!program_ || ((!python_ || now - seen_ >= kSeldom) && now - found_ >= seldom)) {
         const pid_t before = program_ ? program_->pid() : 0;
         DP_TRY(find_program(now));
         if (program_->pid() != before) detector_.reset();
@@ -144,16 +160,17 @@ Try<std::optional<RankWatch::News>> RankWatch::look(SteadyTime now) {
     Look look = last_;
     look.at = now;
     look_at_place(look);
-    if (now - measured_ >= kSeldom) {
+    if (look.place != 0) seen_ = now;
+    if (now - measured_ >= seldom) {
+        measured_ = now;
         const auto stat = stat_of(program_->pid());
         if (!stat || stat->state == 'Z') {  // another program follows, or the task has ended, too
             program_.reset();
-            if (!stat_of(task_)) return fail("it has ended");
+            if (has_ended()) return fail("it has ended");
             return std::nullopt;
         }
         if (stat->state == 't') look.place = 0;  // a debugger holds it
         measure(look);
-        measured_ = now;
     }
     last_ = look;
     detector_.note(look);

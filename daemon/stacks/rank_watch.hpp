@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Watches a rank's task from outside: looks at where it is, many times a second, and says when it has stopped to make progress
-// (stillness.hpp) and what it does there. Nothing in it is stopped or changed.
+// Watches a rank's task from outside: looks at where it is, many times a second, and says when it has stopped making progress
+// (stillness.hpp) and what it does there. Nothing in it is changed; a thread that seems to hang and is busy is stopped for some
+// microseconds (thread_snapshot.hpp).
 #pragma once
 
 #include <memory>
@@ -25,8 +26,12 @@ class RankWatch {
         std::optional<Doing> still;  // missing: it moves again
         std::chrono::milliseconds stood{};
     };
-    // A look now. What has changed, if anything has. Fails if the task cannot be watched (any more): it has ended, or may not be read.
+    // A look now. What has changed, if anything has. Fails if the task cannot be watched: it has ended, or may not be
+    // read, perhaps not yet: until it executes its program it is Slurm's.
     Try<std::optional<News>> look(SteadyTime now);
+    bool has_ended() const;
+    // Nobody has looked for a while.
+    void pause() { detector_.reset(); }
 
  private:
     pid_t task_;
@@ -41,6 +46,7 @@ class RankWatch {
     SteadyTime found_{};  // when
     Look last_;
     SteadyTime measured_{};  // when all but the place of the last look was read
+    SteadyTime seen_{};      // when its place could be read
 
     Try<void> find_program(SteadyTime now);
     void look_at_place(Look& look) const;

@@ -75,6 +75,7 @@ std::vector<ThreadStack> read_both(const Process& process, const Python& python,
         const auto inner = native.extract(one.thread);
         if (inner.empty() || std::ranges::find(before, one) == before.end()) continue;
         const NativeStack& found = inner.mapped();
+        one.has_native = !found.frames.empty();
         if (!one.frames.empty()) {
             const auto frames = shown_frames(below_python(found.frames, python.file()));
             one.frames.insert(one.frames.begin(), frames.begin(), frames.end());

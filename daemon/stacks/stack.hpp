@@ -23,6 +23,8 @@ struct ThreadStack {
     pid_t thread = 0;  // 0: not known
     std::vector<Frame> frames;
     std::string incomplete;  // why there are no more; "" if these are all
+    bool has_native =
+        false;  // of a Python thread: calls into other languages are among them, if there are any
 
     bool operator==(const ThreadStack&) const = default;
 };

@@ -4,9 +4,6 @@
 namespace dp::stacks {
 namespace {
 
-// While nobody looked for so long, it was stopped with the step (scontrol suspend), or the machine was.
-constexpr auto kPause = std::chrono::seconds(3);
-
 double share(std::chrono::nanoseconds used, std::chrono::nanoseconds of) {
     return of.count() > 0 ? static_cast<double>(used.count()) / static_cast<double>(of.count()) : 0;
 }
@@ -14,21 +11,29 @@ double share(std::chrono::nanoseconds used, std::chrono::nanoseconds of) {
 }  // namespace
 
 void StillnessDetector::note(const Look& look) {
-    const bool is_stray = begun_ && (look.place == 0 || look.place != begun_->place);
-    if (is_stray) ++strays_;
-    if (!is_stray) lines_.insert(look.line);
-    const bool moved = !begun_ || strays_ > kStrayLooks || lines_.size() > kLinesOfALoop ||
-                       look.at - last_.at > kPause ||
-                       look.transferred - begun_->transferred >= kTransferOfWork;
-    // Over a second: at the first looks a tick of the kernel's clock would be much.
-    const bool has_busy_children =
-        !moved && look.at - begun_->at >= std::chrono::seconds(1) &&
-        share(look.children_cpu - begun_->children_cpu, look.at - begun_->at) >= kBusy;
     last_ = look;
-    if (!moved && !has_busy_children) return;
+    if (begun_ && is_where_it_was()) return;
     begun_ = look;
     strays_ = 0;
+    strays_since_ = look.at;
     lines_ = {look.line};
+}
+
+bool StillnessDetector::is_where_it_was() {
+    if (last_.at - strays_since_ > timeout_) {
+        strays_ = 0;
+        strays_since_ = last_.at;
+    }
+    if (last_.place == 0 || last_.place != begun_->place)
+        ++strays_;
+    else
+        lines_.insert(last_.line);
+    if (strays_ > kStrayLooks || lines_.size() > kLinesOfALoop || last_.calls != begun_->calls) return false;
+    const auto timeouts = static_cast<uint64_t>(stood() / timeout_) + 1;
+    if (last_.transferred - begun_->transferred >= timeouts * kTransferOfWork) return false;
+    // Over a second: at the first looks a tick of the kernel's clock would be much.
+    return stood() < std::chrono::seconds(1) ||
+           share(last_.children_cpu - begun_->children_cpu, stood()) < kBusy;
 }
 
 std::optional<SteadyTime> StillnessDetector::still_since() const {

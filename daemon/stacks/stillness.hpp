@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whether a rank's process has stopped to make progress, from many looks at where it is. Pure.
+// Whether a rank's process has stopped making progress, from many looks at where it is. Pure.
 //
 // A process that hangs is at one place at every look, or comes back to it at once (a wait that polls). One that works is at
 // another place sooner or later: of some hundred looks within the timeout, one sees it there. The same place means the same calls
@@ -24,11 +24,11 @@ using SteadyTime = std::chrono::steady_clock::time_point;
 inline constexpr int kPatienceWithBusy = 5;
 // Of its own time, what a process uses of a CPU that is busy.
 inline constexpr double kBusy = 0.05;
-// Looks at other places, in between, that are no progress: a wait that polls.
+// Looks at other places in a timeout that are no progress: a wait that polls.
 inline constexpr int kStrayLooks = 3;
 // Lines between which an endless loop may go round at one place.
 inline constexpr size_t kLinesOfALoop = 4;
-// Bytes read and written while it stands still that are progress: a checkpoint, not a line of a log.
+// Bytes read and written in a timeout that are progress: a checkpoint, not a line of a log.
 inline constexpr uint64_t kTransferOfWork = 64 << 10;
 
 // The looks within a timeout.
@@ -41,6 +41,7 @@ struct Look {
     SteadyTime at{};
     uint64_t place = 0;  // of its main thread: equal at equal places; 0: it cannot be told, as if it moved
     uint64_t line = 0;   // of the innermost call, there
+    uint64_t calls = 0;  // to read and write, of its main thread so far: a wait makes none
     uint64_t transferred = 0;                 // bytes that it and its children have read and written so far
     std::chrono::nanoseconds cpu{};           // that it has used so far
     std::chrono::nanoseconds children_cpu{};  // and what it has started
@@ -51,7 +52,7 @@ class StillnessDetector {
     explicit StillnessDetector(std::chrono::milliseconds timeout) : timeout_(timeout) {}
 
     void note(const Look& look);
-    // The processes that were looked at are others.
+    // The processes that were looked at are others, or nobody has looked for a while: the step was suspended.
     void reset() { begun_.reset(); }
 
     // Since when it has been at its place; nullopt: not for the timeout.
@@ -65,8 +66,10 @@ class StillnessDetector {
     std::optional<Look> begun_;  // at its present place
     Look last_;
     int strays_ = 0;
+    SteadyTime strays_since_{};
     std::set<uint64_t> lines_;  // seen there
 
+    bool is_where_it_was();
     std::chrono::nanoseconds stood() const { return last_.at - begun_->at; }
 };
 

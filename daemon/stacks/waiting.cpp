@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <iterator>
 #include <string_view>
 
 #include "stacks/python_files.hpp"
@@ -14,33 +15,35 @@ namespace dp::stacks {
 namespace {
 
 // Functions of libraries by which ranks wait for each other, or for a GPU on which such a collective runs: how their names begin.
-constexpr std::array<std::string_view, 27> kWaits = {"nccl",
+constexpr std::array<std::string_view, 29> kWaits = {"nccl",
                                                      "pnccl",
-                                                     "rccl",
                                                      "MPI_",
                                                      "PMPI_",
-                                                     "mpi_",
                                                      "c10d::",
                                                      "gloo::",
-                                                     "dp_",
-                                                     "ucp_",
                                                      "shmem_",
                                                      "nvshmem_",
                                                      "horovod::",
-                                                     "xla::",
-                                                     "cuStreamSynchronize",
-                                                     "cuEventSynchronize",
+                                                     "dp_agree",
+                                                     "dp_barrier",
+                                                     "dp_broadcast",
+                                                     "dp_get",
+                                                     "dp_nccl_communicator",
+                                                     "dp_open",
+                                                     "dp_rejoin",
+                                                     "dp_unique_id",
+                                                     "dp_wait",
                                                      "cuCtxSynchronize",
-                                                     "cudaStreamSynchronize",
-                                                     "cudaEventSynchronize",
-                                                     "cudaDeviceSynchronize",
-                                                     "cudaMemcpy",
+                                                     "cuEventSynchronize",
                                                      "cuMemcpyDtoH",
-                                                     "hipStreamSynchronize",
-                                                     "hipEventSynchronize",
+                                                     "cuStreamSynchronize",
+                                                     "cudaDeviceSynchronize",
+                                                     "cudaEventSynchronize",
+                                                     "cudaMemcpy",
+                                                     "cudaStreamSynchronize",
                                                      "hipDeviceSynchronize",
-                                                     "hipMemcpy",
-                                                     "zeEventHostSynchronize"};
+                                                     "hipEventSynchronize",
+                                                     "hipStreamSynchronize"};
 // And of Python, by file and by how the functions' names begin, after underscores.
 constexpr std::string_view kTorchFile = "/distributed_c10d.py";
 constexpr std::array<std::string_view, 15> kTorchWaits = {"all_gather",
@@ -58,7 +61,12 @@ constexpr std::array<std::string_view, 15> kTorchWaits = {"all_gather",
                                                           "reduce",
                                                           "scatter",
                                                           "send"};
-constexpr std::string_view kOwnFolder = "/slurm_dp/";
+constexpr std::string_view kOwnFolder = "-packages/slurm_dp/";
+
+// By which a thread waits for another one of its process: of any library, and of Python by file.
+constexpr std::array<std::string_view, 3> kJoins = {"pthread_join", "__pthread_clockjoin",
+                                                    "std::thread::join"};
+constexpr std::string_view kThreads = "/threading.py", kFutures = "/concurrent/futures/_base.py";
 
 bool begins_with_one(std::string_view name, const auto& beginnings) {
     return std::ranges::any_of(beginnings, [&](std::string_view one) { return name.starts_with(one); });
@@ -77,6 +85,12 @@ bool waits_for_others(const Frame& frame) {
     return frame.file.find(kOwnFolder) != std::string::npos;
 }
 
+bool waits_for_own_thread(const Frame& frame) {
+    if (!is_python(frame)) return begins_with_one(frame.function, kJoins);
+    return (frame.file.ends_with(kThreads) && frame.function.ends_with("join")) ||
+           (frame.file.ends_with(kFutures) && frame.function.ends_with("result"));
+}
+
 std::string in_words(const Frame& frame) {
     const std::string_view file = std::string_view(frame.file).substr(frame.file.rfind('/') + 1);
     return frame.line == 0 ? fmt::format("{} ({})", frame.function, file)
@@ -88,20 +102,15 @@ std::string in_words(const Frame& frame) {
 Doing doing_of(const ThreadStack& thread) {
     Doing doing;
     const auto& frames = thread.frames;
-    doing.is_python_alone = frames.empty() || is_python(frames.front());
+    doing.is_python_alone = thread.has_native && !frames.empty() && is_python(frames.front());
+    const bool has_python = std::ranges::any_of(frames, is_python);
     std::string all;
     for (const Frame& frame : frames)
-        all += fmt::format("{}\n{}\n{}\n", frame.function, frame.file, frame.line);
+        if (is_python(frame) == has_python)
+            all += fmt::format("{}\n{}\n{}\n", frame.function, frame.file, frame.line);
     doing.place = std::hash<std::string>()(all);
     if (frames.empty()) {
         doing.where = thread.incomplete.empty() ? "no Python code: it begins, or ends" : thread.incomplete;
-        return doing;
-    }
-    // The call of the program's own code, which is the outermost of those.
-    const auto wait = std::find_if(frames.rbegin(), frames.rend(), waits_for_others);
-    if (wait != frames.rend()) {
-        doing.waits_for_others = true;
-        doing.where = in_words(*wait);
         return doing;
     }
     const auto first_of = [&](PythonFile kind) {
@@ -110,6 +119,14 @@ Doing doing_of(const ThreadStack& thread) {
         });
     };
     auto own = first_of(PythonFile::user);
+    doing.waits_for_own_thread = std::any_of(frames.begin(), own, waits_for_own_thread);
+    // The outermost such call that the user's code has made.
+    const auto wait = std::find_if(std::make_reverse_iterator(own), frames.rend(), waits_for_others);
+    if (wait != frames.rend()) {
+        doing.waits_for_others = true;
+        doing.where = in_words(*wait);
+        return doing;
+    }
     if (own == frames.end()) own = first_of(PythonFile::package);
     if (own == frames.end()) own = frames.begin();
     doing.where = in_words(*own);

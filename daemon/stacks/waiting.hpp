@@ -12,9 +12,10 @@ namespace dp::stacks {
 
 struct Doing {
     bool waits_for_others = false;
-    bool is_python_alone = false;  // the interpreter itself runs, or nothing else can be seen
-    std::string where;             // "load_batch (train.py:88)"
-    uint64_t place = 0;            // equal for stacks with equal functions and lines
+    bool waits_for_own_thread = false;  // which may well be working
+    bool is_python_alone = false;       // the interpreter itself runs
+    std::string where;                  // "load_batch (train.py:88)"
+    uint64_t place = 0;  // equal for stacks with equal functions and lines, of Python if there are such
 };
 
 Doing doing_of(const ThreadStack& thread);

@@ -60,7 +60,7 @@ TEST(HangWatch, EachHangIsToldOnceAndSoIsItsEnd) {
     s.moves(3);
     s.pass(Time(100));
     ASSERT_EQ(s.log.size(), 2u);
-    EXPECT_EQ(s.log[1], "the ranks move again, after 65 s without progress");
+    EXPECT_EQ(s.log[1], "rank 3 on gpu1 moves again, after 65 s without progress");
     for (const uint32_t rank : {0u, 1u, 2u}) s.moves(rank);
     s.pass(Time(100));
     EXPECT_EQ(s.log.size(), 2u);

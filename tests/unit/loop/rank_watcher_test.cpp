@@ -52,6 +52,27 @@ TEST_F(RankWatcherTest, OneThatBeginsLaterIsWatchedToo) {
     EXPECT_FALSE(run([&] { return told.size() > 1; }, std::chrono::milliseconds(100)));
 }
 
+// A frame that says that process 101 is still.
+const std::string kStill = "printf '\\000\\000\\000\\004\\010\\145\\022\\000'";
+
+TEST_F(RankWatcherTest, WhoWasStillMovesOnceNobodyWatchesIt) {
+    auto one = watcher("[ $# -ne 1 ] || " + kStill + "; sleep 1000");
+    ASSERT_TRUE(one.watch({101, 0}));
+    ASSERT_TRUE(run([&] { return !told.empty(); }));
+    EXPECT_TRUE(told[0].second.has_still());
+    ASSERT_TRUE(one.watch({101, 102}));  // by another program from now on
+    ASSERT_EQ(told.size(), 2u);
+    EXPECT_EQ(told[1].first, 0u);
+    EXPECT_FALSE(told[1].second.has_still());
+}
+
+TEST_F(RankWatcherTest, NoZombieIsLeftOnceAllTasksHaveEnded) {
+    const std::string before = children();
+    auto one = watcher(kStill);
+    ASSERT_TRUE(one.watch({101}));
+    EXPECT_TRUE(run([&] { return told.size() == 2 && children() == before; }));
+}
+
 TEST_F(RankWatcherTest, NonsenseEndsIt) {
     const std::string before = children();
     auto one = watcher("printf 'nonsense'; sleep 1000");

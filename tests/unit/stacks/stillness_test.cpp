@@ -81,7 +81,7 @@ TEST(Stillness, ACheckpointToASlowDiskIsWork) {
     EXPECT_FALSE(process.is_still()) << "20 kB/s";
 }
 
-TEST(Stillness, ALineOfALogIsNot) {
+TEST(Stillness, ALineOfAnotherThreadsLogIsNot) {
     Looked process;
     process.at(2 * kTimeout, [](Look& look, int i) { look.transferred += i % 100 == 0 ? 80 : 0; });
     EXPECT_TRUE(process.is_still());
@@ -108,8 +108,21 @@ TEST(Stillness, APauseOfTheWholeStepDoesNotCount) {
     Looked process;
     process.at(kTimeout - seconds(1));
     process.look.at += seconds(3600);  // scontrol suspend: nobody looked
+    process.detector.reset();
     process.at(kTimeout - seconds(1));
     EXPECT_FALSE(process.is_still());
+}
+
+TEST(Stillness, ACallThatReadsOrWritesIsWork) {
+    Looked process;
+    process.at(2 * kTimeout, [](Look& look, int i) { look.calls += i % 100 == 0; });
+    EXPECT_FALSE(process.is_still()) << "a batch from a loader's pipe every five seconds";
+}
+
+TEST(Stillness, AWaitThatPollsStaysStill) {
+    Looked process;
+    process.at(50 * kTimeout, [](Look& look, int i) { look.place = i % 150 == 149 ? 2 : 1; });
+    EXPECT_GT(process.look.at - *process.detector.still_since(), 49 * kTimeout);
 }
 
 TEST(Stillness, LooksAreNeitherRareNorMany) {

@@ -41,7 +41,9 @@ TEST(Waiting, WhoWaitsForOthersAndWhere) {
         {{{"futex_wait", "libc.so.6", 0}, {"c10d::TCPStore::wait(std::vector)", "libtorch_cpu.so", 0}, kMain},
          true,
          "c10d::TCPStore::wait(std::vector) (libtorch_cpu.so)"},
-        {{{"barrier", "/venv/slurm_dp/_api.py", 12}, kMain}, true, "barrier (_api.py:12)"},
+        {{{"barrier", "/venv/lib/python3.11/site-packages/slurm_dp/_api.py", 12}, kMain},
+         true,
+         "barrier (_api.py:12)"},
         {{kSleep, {"load_batch", "/home/alice/train.py", 88}, kMain},
          false,
          "load_batch (train.py:88), in clock_nanosleep"},
@@ -57,6 +59,9 @@ TEST(Waiting, WhoWaitsForOthersAndWhere) {
           kMain},
          false,
          "forward (model.py:5), in clock_nanosleep"},
+        {{kSleep, {"batch", "/home/alice/train.py", 5}, {"run", "/venv/slurm_dp/torch.py", 9}, kMain},
+         false,
+         "batch (train.py:5), in clock_nanosleep"},
         {{{"all_reduce", "/home/alice/train.py", 4}, kMain}, false, "all_reduce (train.py:4)"},
         {{kSleep, {"main", "/home/alice/program", 0}}, false, "clock_nanosleep (libc.so.6)"},
         {{}, false, "no Python code: it begins, or ends"},
@@ -68,12 +73,32 @@ TEST(Waiting, WhoWaitsForOthersAndWhere) {
     }
 }
 
+TEST(Waiting, WhoWaitsForAThreadOfItsOwn) {
+    const Frame futex{"futex_wait", "libc.so.6", 0}, train{"train", "/home/alice/train.py", 7};
+    const struct {
+        std::vector<Frame> frames;
+        bool waits;
+    } cases[] = {
+        {{futex, {"Thread.join", "/usr/lib/python3.11/threading.py", 1112}, train}, true},
+        {{futex, {"result", "/usr/lib/python3.9/concurrent/futures/_base.py", 440}, train}, true},
+        {{{"__pthread_clockjoin_ex", "libc.so.6", 0}, {"main", "program.c", 7}}, true},
+        {{futex, {"Queue.get", "/usr/lib/python3.11/queue.py", 171}, train}, false},
+        {{train, {"Thread.join", "/usr/lib/python3.11/threading.py", 1112}}, false},
+    };
+    for (const auto& one : cases) EXPECT_EQ(doing_of({1, one.frames, ""}).waits_for_own_thread, one.waits);
+}
+
 TEST(Waiting, EqualStacksHaveEqualPlaces) {
-    const ThreadStack one{1, {kSleep, kMain}, ""}, same{2, {kSleep, kMain}, ""}, other{1, {kMain}, ""};
-    EXPECT_EQ(doing_of(one).place, doing_of(same).place);
-    EXPECT_NE(doing_of(one).place, doing_of(other).place);
-    EXPECT_TRUE(doing_of(other).is_python_alone);
-    EXPECT_FALSE(doing_of(one).is_python_alone);
+    const auto place = [](std::vector<Frame> frames) { return doing_of({1, std::move(frames), ""}).place; };
+    EXPECT_EQ(place({kSleep, kMain}), place({kMain})) << "where a library waits differs from look to look";
+    EXPECT_NE(place({kMain}), place({{"load", "/home/alice/train.py", 3}, kMain}));
+    EXPECT_NE(place({kSleep}), place({{"poll", "libc.so.6", 0}})) << "without Python it is all there is";
+}
+
+TEST(Waiting, PythonIsAloneWhereItCallsNothing) {
+    EXPECT_TRUE(doing_of({1, {kMain}, "", true}).is_python_alone);
+    EXPECT_FALSE(doing_of({1, {kSleep, kMain}, "", true}).is_python_alone);
+    EXPECT_FALSE(doing_of({1, {kMain}, "", false}).is_python_alone) << "what it calls is not known";
 }
 
 }  // namespace
