@@ -135,6 +135,8 @@ bool RankWatch::has_ended() const {
 // nullopt: it may well be working.
 std::optional<Doing> RankWatch::judge(SteadyTime now) {
     judged_ = now;
+    // First: to be read wakes one that is stopped, for a moment.
+    const auto stat = stat_of(program_->pid());
     const ProcessStacks stacks = read_stacks(program_->pid(), {});
     if (stacks.threads.empty()) return std::nullopt;
     Doing doing = doing_of(stacks.threads.front());
@@ -143,7 +145,6 @@ std::optional<Doing> RankWatch::judge(SteadyTime now) {
     // At one place for long, and busy: a loop of Python's own, or a computation of a library, which may take its time.
     if (detector_.is_busy() && (!doing.is_python_alone || !detector_.has_been_busy_for_long()))
         return std::nullopt;
-    const auto stat = stat_of(program_->pid());
     if (stat && stat->state == 'T') doing.where += ", stopped by a signal";
     if (stat && stat->state == 'D') doing.where += ", in a system call that does not return (a file system?)";
     return doing;

@@ -23,6 +23,8 @@ def pytest_configure(config):
     # Ended like by Ctrl-C, so that the cluster is taken down. pytest-xdist's workers are ended by their pytest, and may not be in a main thread.
     if "PYTEST_XDIST_WORKER" not in os.environ:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+        # A shell's background job ignores it, and so would all that tests start.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def cluster_name(suffix=""):

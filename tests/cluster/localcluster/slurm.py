@@ -133,8 +133,9 @@ def _write(path, content, mode=0o644):
 
 
 # slurmd of 26.05 moves the processes of its cgroup (version 2) into another one, its parent among them, which ends just then
-# ("No such process"): now and then it gives up.
-_SECOND_TRY = "{0} && until test -e /run/slurmd.pid; do pgrep -x slurmd > /dev/null || exec {0}; sleep 0.1; done"
+# ("No such process"): now and then it gives up, even twice.
+_SOME_TRIES = ("{0} && n=1; until test -e /run/slurmd.pid; do pgrep -x slurmd > /dev/null || { test $n -lt 6 && {0} && n=$((n + 1)); } || exit 1; "
+               "sleep 0.1; done")
 
 
 def start_services(cluster, groups, machine, pid, preload=None, accounts=False):
@@ -147,7 +148,7 @@ def start_services(cluster, groups, machine, pid, preload=None, accounts=False):
     if preload:
         daemon = f"env LD_PRELOAD={preload} {daemon}"
         if machine != HEAD:
-            daemon = _SECOND_TRY.format(daemon)
+            daemon = _SOME_TRIES.replace("{0}", daemon)
     child = os.fork()
     if child == 0:
         try:

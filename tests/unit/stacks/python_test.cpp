@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -12,6 +13,7 @@
 
 #include "program.hpp"
 #include "stacks/read_stacks.hpp"
+#include "stacks/thread_snapshot.hpp"
 
 namespace dp::stacks {
 namespace {
@@ -26,12 +28,14 @@ std::vector<Frame> python_frames(const ThreadStack& thread) {
     return frames;
 }
 
-// Until the main thread is in that function: what the script has said comes shortly before.
+// Until the main thread sleeps in that function: what the script has said comes shortly before.
 ProcessStacks stacks_in(pid_t pid, std::string_view function) {
     ProcessStacks found;
     for (int waited = 0; waited < 5000; ++waited) {
+        const auto call = system_call_of(pid, pid);
+        const bool sleeps = call && call->number != SYS_write;
         found = read_stacks(pid, {Threads::all});
-        if (!found.threads.empty()) {
+        if (sleeps && !found.threads.empty()) {
             const auto frames = python_frames(found.threads[0]);
             if (!frames.empty() && frames.front().function == function) break;
         }
