@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "common/options.hpp"
+#include "doctor/finding.hpp"
 #include "dp.pb.h"
+#include "nvml/devices.hpp"
 #include "stacks/stack.hpp"
 #include "tiles/inventory.hpp"
 
@@ -108,6 +110,21 @@ std::string stacks_json(const wire::StepStacks& step);
 // What the two above leave out, a line each: the nodes and ranks that are not known, and why.
 std::vector<std::string> not_known(const wire::StepStacks& step);
 
+// Whether this machine is fit for a training: checks, each with what was seen, why it matters and what mends it.
+struct DoctorOptions {
+    bool json = false;
+    std::vector<std::string> command;  // a program whose libraries are looked at, too
+    // Except in tests these are the machine's own.
+    std::string root = {};
+    std::string nvml = "libnvidia-ml.so.1";
+    std::string scontrol = "scontrol";
+};
+// 1 if there is a fault.
+int examine(const DoctorOptions& options);
+std::string doctor_text(const std::string& host, const std::vector<doctor::Topic>& topics);
+// dpctl(1) documents the keys.
+std::string doctor_json(const std::string& host, const std::vector<doctor::Topic>& topics);
+
 // For the daemon (loop/stack_reader.hpp): a NodeStacks of these processes on standard output.
 struct ReadStacksOptions {
     std::vector<pid_t> pids;
@@ -115,6 +132,9 @@ struct ReadStacksOptions {
 };
 int print_stacks(const ReadStacksOptions& options);
 wire::RankStacks message_of(const stacks::ProcessStacks& process, bool all_threads);
+
+// For the daemon (loop/gpu_probe.hpp): a NodeUsage with only `gpus` on standard output.
+int print_gpu_use(const GpuUseOptions& options);
 
 // For the daemon (loop/rank_watcher.hpp), until the last of these tasks has ended: a frame with a Watched on standard output each
 // time that one has not moved for the timeout, or moves again.

@@ -14,7 +14,6 @@
 #include "base/help_lines.hpp"
 #include "base/text.hpp"
 #include "dpctl/commands.hpp"
-#include "dpctl/nvml.hpp"
 #include "dpctl/query.hpp"
 
 namespace dp {
@@ -134,6 +133,13 @@ void describe_stacks(CLI::App& words, StacksOptions& options) {
     words.add_flag("--json", options.json, "for machines");
 }
 
+void describe_doctor(CLI::App& words, DoctorOptions& options) {
+    words.add_flag("--json", options.json, "for machines");
+    words.add_option("command", options.command,
+                     "a program, after --: whether its libraries are here, and fit together");
+    words.positionals_at_end();
+}
+
 void describe_read_stacks(CLI::App& words, ReadStacksOptions& options) {
     words.group("");  // not in --help
     words.add_option("pids", options.pids)->required();
@@ -195,6 +201,12 @@ std::vector<Command> add_commands(CLI::App& app) {
                            "or root; or with --pid, of any process: dpctl stacks --pid $(pgrep -u $USER "
                            "python3)",
                            show_stacks, describe_stacks),
+        add<DoctorOptions>(
+            app, "doctor",
+            "Whether this machine is fit for a training: limits, names and network, Slurm's configuration, "
+            "cores,\ndisks, GPUs, libraries and PyTorch. Each check says what was seen, and if that is bad, "
+            "why, and what mends it.\nAs any user, in or out of a job; exit code 1 if there is a fault.",
+            examine, describe_doctor),
         add<ReadStacksOptions>(app, "read-stacks", "For dp-rendezvousd: what this node's ranks are doing.",
                                print_stacks, describe_read_stacks),
         add<WatchRanksOptions>(app, "watch-ranks",

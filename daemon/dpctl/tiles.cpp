@@ -14,7 +14,7 @@
 #include "base/text.hpp"
 #include "common/hostlist.hpp"
 #include "dpctl/commands.hpp"
-#include "dpctl/nvml.hpp"
+#include "nvml/devices.hpp"
 #include "dpctl/query.hpp"
 #include "engine/table.hpp"
 #include "tiles/conf.hpp"

@@ -24,8 +24,10 @@ _dpctl() {
             words="--interval --once --count --csv --json --skip-idle --help"
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == stacks ]]; then
             words="--rank --pid --threads --json --help"
+        elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == doctor ]]; then
+            words="--json --help --"
         else
-            words="history launch stacks status tiles top waterfall --help --version"
+            words="doctor history launch stacks status tiles top waterfall --help --version"
         fi
         ;;
     esac

@@ -196,6 +196,7 @@ RUN = {
 INSTALLED = "tests/cluster/test_packages.py: test_one_line_turns_it_on_for_the_next_step"
 ELSEWHERE = {
     "srun -N2 -n8 --ntasks-per-node=4 --dp-hang-timeout=60 python3 train.py": "tests/cluster/test_hangs.py: test_the_rank_that_hangs_is_named_and_the_step_ends",
+    "srun -w node02 -n1 dpctl doctor -- ./trainer": "tests/cluster/test_doctor.py: test_a_small_mtu",
     "packaging/quickstart": ".ci/run: packaging/quickstart",
     "tests/run": ".ci/run: tests/run",
     "packaging/build-deb && cd build/deb": INSTALLED,

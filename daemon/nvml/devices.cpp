@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dpctl/nvml.hpp"
-
-#include <dlfcn.h>
-#include <unistd.h>
+#include "nvml/devices.hpp"
 
 #include <array>
 #include <utility>
 
 #include "base/text.hpp"
-#include "dpctl/query.hpp"
+#include "nvml/library.hpp"
 #include "tiles/conf.hpp"
 #include "tiles/vendor.hpp"
 #include "tiles/vendors/nvidia.hpp"
@@ -16,14 +13,9 @@
 namespace dp {
 namespace {
 
-// Source: nvml.h of CUDA 12. Names and values are stable; the "_v2" forms exist since 2013.
-constexpr int kSuccess = 0;
-constexpr int kNotSupported = 3;
-constexpr int kNoPermission = 4;
-constexpr int kNotFound = 6;
-constexpr int kFunctionNotFound = 13;
+using namespace nvml;
+
 constexpr size_t kUuidSize = 96;  // NVML_DEVICE_UUID_V2_BUFFER_SIZE
-using Handle = void*;             // nvmlDevice_t
 
 struct Utilization {
     unsigned gpu = 0;
@@ -34,46 +26,6 @@ struct Memory {
     unsigned long long total = 0;
     unsigned long long free = 0;
     unsigned long long used = 0;
-};
-
-class Library {
- public:
-    explicit Library(const std::string& name)
-        : name_(name), object_(dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) {}
-    Library(const Library&) = delete;
-    Library& operator=(const Library&) = delete;
-    ~Library() {
-        if (!object_) return;
-        call("nvmlShutdown");
-        dlclose(object_);
-    }
-    bool is_there() const { return object_ != nullptr; }
-
-    template <typename... Arguments>
-    int call(const char* function, Arguments... arguments) const {
-        const auto found = reinterpret_cast<int (*)(Arguments...)>(dlsym(object_, function));
-        return found ? found(arguments...) : kFunctionNotFound;
-    }
-
-    // A call that must succeed.
-    template <typename... Arguments>
-    Try<void> require(const char* function, Arguments... arguments) const {
-        const int result = call(function, arguments...);
-        return result == kSuccess ? Try<void>() : failed(function, result);
-    }
-
-    tl::unexpected<Failure> failed(const char* function, int result) const {
-        if (result == kFunctionNotFound)
-            return fail(name_ + " has no " + function + ": update NVIDIA's driver to 450 or later");
-        const auto error_string = reinterpret_cast<const char* (*)(int)>(dlsym(object_, "nvmlErrorString"));
-        const char* const words = error_string ? error_string(result) : nullptr;
-        return fail(name_ + ": " + function + ": " + printable(words ? words : "", 100) + " (" +
-                    std::to_string(result) + ")");
-    }
-
- private:
-    std::string name_;
-    void* object_;
 };
 
 std::optional<NvmlUse> use_of(const Library& nvml, Handle device) {
@@ -154,15 +106,6 @@ Try<wire::NodeUsage> use_of_gpus(const GpuUseOptions& options, const std::string
             gpu.set_memory_total(device.use->memory_total);
         }
     return usage;
-}
-
-int print_gpu_use(const GpuUseOptions& options) {
-    const auto usage = use_of_gpus(options);
-    if (!usage) return complain(usage.error().message);
-    const std::string bytes = usage->SerializeAsString();
-    const bool written =
-        write(STDOUT_FILENO, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
-    return written ? 0 : complain("cannot write the use of the GPUs");
 }
 
 }  // namespace dp

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What NVIDIA's management library (libnvidia-ml) knows about this node's GPUs and MIG instances beyond
-// /proc: UUIDs, utilisation, memory. Opened at run time, if the node has it. For dpctl only: the daemon, which
-// runs in every step, asks `dpctl gpu-use` (loop/gpu_probe.hpp).
+// /proc: UUIDs, utilisation, memory. For dpctl only: the daemon, which runs in every step, asks `dpctl gpu-use`
+// (loop/gpu_probe.hpp).
 #pragma once
 
 #include <cstdint>
@@ -43,8 +43,5 @@ struct GpuUseOptions {
 // for each. Sets only `gpus`, which stays empty if the node has no NVIDIA GPU or no library.
 Try<wire::NodeUsage> use_of_gpus(const GpuUseOptions& options, const std::string& root = "",
                                  const std::string& library = "libnvidia-ml.so.1");
-
-// Writes that to standard output. Returns the exit code.
-int print_gpu_use(const GpuUseOptions& options);
 
 }  // namespace dp

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Against a made-up library, fake_nvml.c.
-#include "dpctl/nvml.hpp"
+#include "nvml/devices.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dpctl doctor`: each fault that can be planted on a node is found, and nothing else is."""
+import contextlib
+import json
+import os
+import subprocess
+
+import pytest
+from localcluster.harness import BUILD
+
+DPCTL = os.path.join(BUILD, "bin/dpctl")
+NODE = "node02"
+ON_NODE = ["srun", "-w", NODE, "-n1"]
+
+
+def complaints(text):
+    """{check: its finding} of those that are not ok."""
+    return {one["check"]: one for one in json.loads(text)["checks"] if one["level"] != "ok"}
+
+
+def examine(cluster, *program, before="", **keywords):
+    words = " ".join(["exec", DPCTL, "doctor", "--json", *program])
+    return cluster.run([*ON_NODE, "sh", "-c", f"{before} {words}"], cwd="/home/alice", **keywords)
+
+
+@pytest.fixture(scope="module")
+def healthy(cluster):
+    """What it says of the node as it is: this machine's clock may well run free."""
+    found = complaints(examine(cluster, check=False).stdout)
+    assert found.keys() <= {"clock"}, found
+    return found.keys()
+
+
+@contextlib.contextmanager
+def planted(cluster, plant, undo):
+    cluster.node(NODE, plant, check=True)
+    try:
+        yield
+    finally:
+        cluster.node(NODE, undo, check=True)
+
+
+def only(found, healthy, check, level, seen):
+    assert found.keys() - healthy == {check}, found
+    assert found[check]["level"] == level and seen in found[check]["seen"], found[check]
+    assert found[check]["why"] and found[check]["remedy"]
+
+
+def test_a_healthy_node(cluster, healthy):
+    done = cluster.run([*ON_NODE, DPCTL, "doctor", "--", "/usr/bin/true"], cwd="/home/alice", check=True)
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert lines[-1].startswith(f"{NODE}: ") and "0 faults" in lines[-1]
+    for expected in ("  ok       host name ", "  ok       plugstack.conf ", "  ok       process tracking ", "  ok       program "):
+        assert any(line.startswith(expected) for line in lines), done.stdout
+
+
+def test_a_small_mtu(cluster, healthy):
+    with planted(cluster, "ip link set eth0 mtu 1280", "ip link set eth0 mtu 1500"):
+        done = examine(cluster, check=True)
+        table = cluster.run([*ON_NODE, DPCTL, "doctor"], cwd="/home/alice", check=True).stdout
+    only(complaints(done.stdout), healthy, "network", "warning", "MTU 1280")
+    assert "  WARNING  network " in table and "           → compare it with the other nodes (ip link show eth0)" in table
+
+
+def test_a_name_that_leads_to_the_node_itself(cluster, healthy):
+    hosts = f"sed 's/^[0-9.]*\\([[:space:]].*{NODE}\\)/127.0.1.1\\1/' /etc/hosts > /run/hosts && mount --bind /run/hosts /etc/hosts"
+    with planted(cluster, hosts, "umount /etc/hosts"):
+        found = complaints(examine(cluster, check=True).stdout)
+    only(found, healthy, "host name", "warning", f"{NODE} is 127.0.1.1")
+
+
+@pytest.mark.parametrize("kind, seen", [("size=64k", "full"), ("nr_inodes=2", "inodes")])
+def test_a_full_disk(cluster, healthy, kind, seen):
+    folder = "/home/alice/full"
+    fill = f"mkdir -p {folder} && mount -t tmpfs -o {kind} none {folder} && chmod 1777 {folder} && (head -c 1M /dev/zero > {folder}/x || true)"
+    with planted(cluster, fill, f"umount {folder}"):
+        done = examine(cluster, before=f"cd {folder};")
+    assert done.returncode == 1
+    only(complaints(done.stdout), healthy, "working directory", "fault", seen)
+
+
+def test_little_shared_memory(cluster, healthy):
+    with planted(cluster, "mount -t tmpfs -o size=64m,mode=1777 none /dev/shm", "umount /dev/shm"):
+        found = complaints(examine(cluster, check=True).stdout)
+    only(found, healthy, "shared memory", "warning", "64 MiB of 64 MiB free")
+
+
+@pytest.mark.parametrize("limit, check, seen", [("-n 200", "open files", "200"), ("-c unlimited", "core files", "unlimited")])
+def test_limits(cluster, healthy, limit, check, seen):
+    pattern = open("/proc/sys/kernel/core_pattern", encoding="ascii").read()
+    if check == "core files" and pattern[0] in "|/":
+        pytest.skip(f"this kernel writes core files elsewhere: {pattern}")
+    only(complaints(examine(cluster, before=f"ulimit {limit};", check=True).stdout), healthy, check, "warning", seen)
+
+
+def test_ports_that_any_connection_may_take(cluster, healthy):
+    file = "/proc/sys/net/ipv4/ip_local_port_range"
+    before = cluster.node(NODE, f"cat {file}", check=True).stdout.split()
+    with planted(cluster, f"echo 20000 60999 > {file}", f"echo {' '.join(before)} > {file}"):
+        found = complaints(examine(cluster, check=True).stdout)
+    only(found, healthy, "ephemeral ports", "warning", "20000 to 60999")
+
+
+def test_a_quota_of_cpu_time():
+    """On this machine itself: the cluster's nodes have no cgroup with the cpu controller."""
+    v2 = os.path.exists("/sys/fs/cgroup/cgroup.controllers")
+    group = "/sys/fs/cgroup/slurm-dp-doctor" if v2 else "/sys/fs/cgroup/cpu/slurm-dp-doctor"
+    quota, value = ("cpu.max", "50000 100000") if v2 else ("cpu.cfs_quota_us", "50000")
+    with contextlib.suppress(OSError):
+        os.mkdir(group)
+    try:
+        if not os.path.exists(f"{group}/{quota}"):
+            pytest.skip(f"{group} has no {quota}: no cpu controller here")
+        enter = f"echo {value} > {group}/{quota} && echo $$ > {group}/cgroup.procs && exec {DPCTL} doctor --json"
+        done = subprocess.run(["sh", "-c", enter], capture_output=True, text=True, check=False)
+    finally:
+        with contextlib.suppress(OSError):
+            os.rmdir(group)
+    found = complaints(done.stdout)
+    assert found["CPUs"]["level"] == "warning" and "cgroup /slurm-dp-doctor allows the time of 0.5" in found["CPUs"]["seen"], found
+
+
+def test_a_program_whose_library_is_missing(cluster, healthy, tmp_path):
+    (tmp_path / "part.c").write_text("int part(void) { return 0; }\n", encoding="ascii")
+    (tmp_path / "train.c").write_text("int part(void);\nint main(void) { return part(); }\n", encoding="ascii")
+    subprocess.run("gcc -shared -fPIC -o libpart-of-train.so part.c && gcc -o train train.c -L. -lpart-of-train", cwd=tmp_path, shell=True, check=True)
+    there = cluster.host_path("/home/alice/train-without-part")
+    with open(tmp_path / "train", "rb") as program, open(there, "wb") as copy:
+        copy.write(program.read())
+    os.chmod(there, 0o755)
+    done = examine(cluster, "--", "/home/alice/train-without-part")
+    assert done.returncode == 1
+    only(complaints(done.stdout), healthy, "program", "fault", "needs libpart-of-train.so, not found here")
+    done = examine(cluster, "--", "/home/alice/no-such-program")
+    only(complaints(done.stdout), healthy, "program", "fault", "does not exist")
+
+
+def test_a_controller_that_does_not_answer(cluster, healthy):
+    done = examine(cluster, before="sed 's/^SlurmctldHost=.*/SlurmctldHost=node01/' $SLURM_CONF > /tmp/slurm.conf; SLURM_CONF=/tmp/slurm.conf; export SLURM_CONF;")
+    assert done.returncode == 1
+    found = complaints(done.stdout)
+    assert found.keys() - healthy == {"Slurm"} and "does not answer" in found["Slurm"]["seen"], found
+
+
+def test_nobody_is_disturbed_and_nothing_stays(cluster):
+    before = cluster.run("ls -A; ls -A /tmp", check=True).stdout
+    examine(cluster)
+    assert cluster.run("ls -A; ls -A /tmp", check=True).stdout == before
+    cluster.assert_nothing_left()
