@@ -102,6 +102,7 @@ def test_ports_that_any_connection_may_take(cluster, healthy):
     only(found, healthy, "ephemeral ports", "warning", "20000 to 60999")
 
 
+@pytest.mark.native
 def test_a_quota_of_cpu_time():
     """On this machine itself: the cluster's nodes have no cgroup with the cpu controller."""
     v2 = os.path.exists("/sys/fs/cgroup/cgroup.controllers")
