@@ -183,8 +183,8 @@ def test_switched_off_it_is_off_at_once_and_a_job_that_waited_runs_without_a_wor
 
 def test_purged_it_leaves_nothing(site):
     assert f"{site.root}{PLUGIN}" in site.files() - site.before
-    # What came with them goes, too, although something else may recommend it.
-    site.apt("purge", "--autoremove", "-o", "APT::AutoRemove::RecommendsImportant=false", *OURS)
+    # What came with them goes, too, although something else may recommend or suggest it (systemd suggests libdw).
+    site.apt("purge", "--autoremove", "-o", "APT::AutoRemove::RecommendsImportant=false", "-o", "APT::AutoRemove::SuggestsImportant=false", *OURS)
     try:
         assert site.files() - site.before == set()
         assert site.jobs_run() == ""
