@@ -2,8 +2,7 @@
 """A rank that trains: loads a batch, computes, meets the others. After some steps one rank (of "mutual": two) hangs in one of many ways, or the
 ranks have a strange rhythm, but work.
 
-argv: the kind; the timeout of --dp-hang-timeout in seconds; the ranks that do it, with commas between them; a seed. It prints the moment
-(CLOCK_MONOTONIC, seconds) at which it begins to hang."""
+argv: the kind; the timeout of --dp-hang-timeout in seconds; the ranks that do it, with commas between them; a seed."""
 import hashlib
 import json
 import os
@@ -17,13 +16,18 @@ import tempfile
 import threading
 import time
 
-# hangs.py imports it for its kinds.
+if __name__ == "__main__":  # hangs.py imports this for its kinds
+    import distributed_c10d
 KIND, TIMEOUT, SUSPECTS, SEED = sys.argv[1:] if __name__ == "__main__" else ("", "0", "0", "0")
 TIMEOUT, SUSPECTS, SEED = float(TIMEOUT), [int(rank) for rank in SUSPECTS.split(",")], int(SEED)
 RANK = int(os.environ.get("RANK", "0"))
 DRAW = random.Random(f"{SEED} {RANK}")
 COMMON = random.Random(SEED)  # what all draw alike
 PYTHON = sys.executable
+
+
+def all_reduce():
+    distributed_c10d.all_reduce()
 
 
 def busy(seconds):
@@ -34,20 +38,20 @@ def busy(seconds):
 
 # How a rank hangs.
 
-def sleep(_):
+def sleep():
     time.sleep(1e6)
 
 
-def spin(_):
+def spin():
     while True:
         pass
 
 
-def stopped(_):
+def stopped():
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def lock(_):
+def lock():
     held = threading.Lock()
     dead = threading.Thread(target=held.acquire)
     dead.start()
@@ -55,93 +59,92 @@ def lock(_):
     held.acquire()
 
 
-def fifo(_):
+def fifo():
     path = tempfile.mktemp()
     os.mkfifo(path)
     with open(path, encoding="ascii"):
         pass
 
 
-def stdin(_):
+def stdin():
     sys.stdin.read()
 
 
-def child(_):
+def child():
     subprocess.run(["sleep", "1000000"], check=False)
 
 
-def peer(_):
+def peer():
     here, there = socket.socketpair()
     here.recv(1)
     there.close()
 
 
-def loader(_):
+def loader():
     batches = queue.Queue()
     threading.Thread(target=lambda: (time.sleep(1e6), batches.put(1)), daemon=True).start()
     batches.get()
 
 
-def left(world):
-    world.close()
+def left():
     sys.exit(0)
 
 
-def other(world):
-    world.broadcast(b"x")
+def other():
+    distributed_c10d.broadcast()
 
 
-def mutual(world):
-    world.wait(f"from {SUSPECTS[1 - SUSPECTS.index(RANK)]} to {RANK}")
+def mutual():
+    distributed_c10d.recv()
 
 
 # Rhythms in which nobody hangs.
 
-def waits_of_all_lengths(world):
+def waits_of_all_lengths():
     for _ in range(4):
         time.sleep(DRAW.uniform(0, 0.9) * TIMEOUT)
-        world.barrier()
+        all_reduce()
 
 
-def one_computes(world):
+def one_computes():
     if RANK in SUSPECTS:
         busy(2.5 * TIMEOUT)
-    world.barrier()
+    all_reduce()
 
 
-def all_compute_in_turn(world):
+def all_compute_in_turn():
     for rank in COMMON.sample(range(16), 4):
         if RANK == rank:
             busy(0.7 * TIMEOUT)
-        world.barrier()
+        all_reduce()
 
 
-def one_is_in_a_library(world):
+def one_is_in_a_library():
     if RANK in SUSPECTS:
         begin = time.monotonic()
         hashlib.pbkdf2_hmac("sha256", b"x", b"y", 100000)
         hashlib.pbkdf2_hmac("sha256", b"x", b"y", int(100000 * 2 * TIMEOUT / (time.monotonic() - begin)))
-    world.barrier()
+    all_reduce()
 
 
-def one_compiles(world):
+def one_compiles():
     if RANK in SUSPECTS:
         code = f"import time\nend = time.monotonic() + {2 * TIMEOUT}\nwhile time.monotonic() < end: pass"
         subprocess.run([PYTHON, "-c", code], check=True)
-    world.barrier()
+    all_reduce()
 
 
-def one_saves_slowly(world):
+def one_saves_slowly():
     if RANK in SUSPECTS:
         with tempfile.NamedTemporaryFile(buffering=0) as file:
             end = time.monotonic() + 2 * TIMEOUT
             while time.monotonic() < end:
                 file.write(bytes(100000))
                 time.sleep(0.3)
-    world.barrier()
+    all_reduce()
 
 
-def one_polls(world):
+def one_polls():
     if RANK in SUSPECTS:
         ready = time.monotonic() + 2 * TIMEOUT
         count = 0
@@ -149,26 +152,26 @@ def one_polls(world):
             count += 1
             busy(0.05)
             time.sleep(0.1)
-    world.barrier()
+    all_reduce()
 
 
-def a_loader_thread_works(world):
+def a_loader_thread_works():
     if RANK in SUSPECTS:
         batches = queue.Queue()
         threading.Thread(target=lambda: (busy(2 * TIMEOUT), batches.put(1)), daemon=True).start()
         batches.get()
-    world.barrier()
+    all_reduce()
 
 
-def worker_processes_load(world):
+def worker_processes_load():
     if RANK in SUSPECTS:
         code = f"import time\nend = time.monotonic() + {2 * TIMEOUT}\nwhile time.monotonic() < end: sum(range(1000))\nprint('batch')"
         with subprocess.Popen([PYTHON, "-c", code], stdout=subprocess.PIPE) as worker:
             worker.stdout.read()
-    world.barrier()
+    all_reduce()
 
 
-def messages_come_slowly(world):
+def messages_come_slowly():
     if RANK in SUSPECTS:
         here, there = socket.socketpair()
 
@@ -179,7 +182,7 @@ def messages_come_slowly(world):
         threading.Thread(target=speak, daemon=True).start()
         for _ in range(5):
             here.recv(1)
-    world.barrier()
+    all_reduce()
 
 
 HANGS = {function.__name__: function for function in (sleep, spin, stopped, lock, fifo, stdin, child, peer, loader, left, other, mutual)}
@@ -188,23 +191,21 @@ WORKS = {function.__name__: function for function in (
     a_loader_thread_works, worker_processes_load, messages_come_slowly)}
 
 
-def load_batch(world):
-    print(RANK, time.monotonic(), flush=True)
-    HANGS[KIND](world)
+def load_batch():
+    HANGS[KIND]()
 
 
 def train():
-    import slurm_dp as dp
-    with dp.open() as world:
-        for _ in range(COMMON.randrange(1, 5)):
-            json.dumps([DRAW.random() for _ in range(1000)])
-            time.sleep(DRAW.uniform(0, 0.1))
-            world.barrier()
-        if KIND in WORKS:
-            WORKS[KIND](world)
-        elif RANK in SUSPECTS:
-            load_batch(world)
-        world.barrier()
+    distributed_c10d.init_process_group()
+    for _ in range(COMMON.randrange(1, 5)):
+        json.dumps([DRAW.random() for _ in range(1000)])
+        time.sleep(DRAW.uniform(0, 0.1))
+        all_reduce()
+    if KIND in WORKS:
+        WORKS[KIND]()
+    elif RANK in SUSPECTS:
+        load_batch()
+    all_reduce()
 
 
 if __name__ == "__main__":

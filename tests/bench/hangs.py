@@ -46,9 +46,8 @@ class Runner:
     def __init__(self, cluster):
         self._cluster = cluster
         cluster.run(f"mkdir -p {HOME}/site-packages", check=True)
-        packages = cluster.host_path(f"{HOME}/site-packages")
-        shutil.copytree(os.path.join(CHECKOUT, "packaging/python/slurm_dp"), f"{packages}/slurm_dp", dirs_exist_ok=True)
-        shutil.copy(os.path.join(CHECKOUT, "tests/bench/hang_rank.py"), cluster.host_path(HOME))
+        for file, there in (("hang_rank.py", HOME), ("hang_collectives.py", f"{HOME}/site-packages/distributed_c10d.py")):
+            shutil.copy(os.path.join(CHECKOUT, "tests/bench", file), cluster.host_path(there))
 
     def run(self, kind, suspects, seed):
         """→ {"kind", "suspects", "seed", "line": the verdict's, or None, "verdict"}"""
@@ -57,7 +56,7 @@ class Runner:
             step = self._cluster.popen(
                 ["srun", f"-N{NODES}", f"-n{RANKS}", f"--ntasks-per-node={RANKS_PER_NODE}", "-m", "block", f"--dp-hang-timeout={TIMEOUT}",
                  "python3", "hang_rank.py", kind, str(TIMEOUT), ",".join(map(str, suspects)), str(seed)],
-                cwd=HOME, env={"PYTHONPATH": f"{HOME}/site-packages", "LD_LIBRARY_PATH": f"{BUILD}/lib"}, stdin=nothing)
+                cwd=HOME, env={"PYTHONPATH": f"{HOME}/site-packages"}, stdin=nothing)
             timer = threading.Timer(LONGEST, step.terminate)
             timer.start()
             output, errors = step.communicate()
@@ -75,7 +74,9 @@ def rounds_of(kinds, number, seed):
     """(kind, suspects, seed) so often, the kinds in turn."""
     draw = random.Random(seed)
     for kind in itertools.islice(itertools.cycle(kinds), number):
-        yield kind, sorted(draw.sample(range(RANKS), 2 if kind == "mutual" else 1)), draw.randrange(1 << 30)
+        # Rank 0 waits for nobody in a broadcast.
+        ranks = range(kind == "other", RANKS)
+        yield kind, sorted(draw.sample(ranks, 2 if kind == "mutual" else 1)), draw.randrange(1 << 30)
 
 
 def measure(runner, work):
@@ -113,7 +114,7 @@ def report(found, title):
 
 
 def run(options):
-    require(os.path.join(BUILD, "bin/dp-rendezvousd"), os.path.join(BUILD, "lib/libdp.so"))
+    require(os.path.join(BUILD, "bin/dp-rendezvousd"), os.path.join(BUILD, "bin/dpctl"))
     about = machine()
     warn_if_busy(about)
     hangs, works = (3, 2) if options.smoke else (options.rounds, options.rounds // 4)
