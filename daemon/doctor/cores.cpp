@@ -22,7 +22,7 @@ constexpr size_t kCopied = size_t{128} << 20;
 constexpr std::chrono::seconds kCopyPatience{5};
 constexpr int kCopies = 3;
 // Of the fastest NUMA node's bandwidth.
-constexpr double kSlow = 0.5;
+constexpr double kSlowNode = 0.5;
 
 bool is_allowed(const cpu_set_t& allowed, uint32_t cpu) {
     return cpu < CPU_SETSIZE && CPU_ISSET(cpu, &allowed);
@@ -169,7 +169,7 @@ Finding check_memory(const CoreFacts& facts) {
         const double one = facts.memory_bandwidth[node];
         each.push_back(one == 0 ? fmt::format("node {}: not measured", node)
                                 : fmt::format("node {}: {:.3g} GB/s", node, one / 1e9));
-        if (one > 0 && one < kSlow * best) slow = node;
+        if (one > 0 && one < kSlowNode * best) slow = node;
     }
     if (each.empty()) return ok("memory", "not measured");
     const std::string seen = join(each, ", ") + " (a copy, by one core)";

@@ -162,6 +162,11 @@ NetworkFacts read_network(const std::string& root) {
     return facts;
 }
 
+std::optional<uint32_t> mtu_for_others(const NetworkFacts& facts) {
+    const Interface* const there = interface_for_others(facts);
+    return there ? std::optional(there->mtu) : std::nullopt;
+}
+
 Findings check_network(const NetworkFacts& facts) {
     Findings found{check_name(facts), check_interface(facts)};
     for (Finding& one : check_rdma(facts)) found.push_back(std::move(one));

@@ -38,5 +38,7 @@ struct NetworkFacts {
 // /sys below `root`.
 NetworkFacts read_network(const std::string& root);
 Findings check_network(const NetworkFacts& facts);
+// Of the interface on which MASTER_ADDR would be.
+std::optional<uint32_t> mtu_for_others(const NetworkFacts& facts);
 
 }  // namespace dp::doctor

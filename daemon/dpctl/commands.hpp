@@ -9,8 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/failure.hpp"
 #include "common/options.hpp"
-#include "doctor/finding.hpp"
+#include "doctor/examination.hpp"
 #include "dp.pb.h"
 #include "nvml/devices.hpp"
 #include "stacks/stack.hpp"
@@ -110,20 +111,27 @@ std::string stacks_json(const wire::StepStacks& step);
 // What the two above leave out, a line each: the nodes and ranks that are not known, and why.
 std::vector<std::string> not_known(const wire::StepStacks& step);
 
-// Whether this machine is fit for a training: checks, each with what was seen, why it matters and what mends it.
+// Whether this machine is fit for a training: checks, each with what was seen, why it matters and what mends it. In a step
+// of ours with several ranks, all its nodes, what differs between them, and the links from each to each; rank 0 reports.
 struct DoctorOptions {
     bool json = false;
+    bool local = false;  // this node alone, also in a step
     std::vector<std::string> command;  // a program whose libraries are looked at, too
-    // Except in tests these are the machine's own.
-    std::string root = {};
-    std::string nvml = "libnvidia-ml.so.1";
-    std::string scontrol = "scontrol";
 };
 // 1 if there is a fault.
 int examine(const DoctorOptions& options);
-std::string doctor_text(const std::string& host, const std::vector<doctor::Topic>& topics);
+// Of all nodes of a step, in the order of their ranks.
+struct StepExamination {
+    std::vector<doctor::Examination> nodes;
+    doctor::Findings between;  // the nodes
+};
+// For each rank of a step; what it found for rank 0, nullopt for the others.
+Try<std::optional<StepExamination>> examine_step(const doctor::Machine& machine);
+std::string doctor_text(const doctor::Examination& node);
+std::string doctor_text(const StepExamination& step);
 // dpctl(1) documents the keys.
-std::string doctor_json(const std::string& host, const std::vector<doctor::Topic>& topics);
+std::string doctor_json(const doctor::Examination& node);
+std::string doctor_json(const StepExamination& step);
 
 // For the daemon (loop/stack_reader.hpp): a NodeStacks of these processes on standard output.
 struct ReadStacksOptions {

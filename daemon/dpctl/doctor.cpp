@@ -2,120 +2,49 @@
 //
 // `dpctl doctor`.
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <cstdlib>
 
-#include "base/host_name.hpp"
-#include "base/text.hpp"
-#include "doctor/cores.hpp"
-#include "doctor/disks.hpp"
-#include "doctor/gpus.hpp"
-#include "doctor/kernel.hpp"
-#include "doctor/libraries.hpp"
-#include "doctor/network.hpp"
-#include "doctor/pytorch.hpp"
-#include "doctor/slurm.hpp"
 #include "dpctl/commands.hpp"
 #include "dpctl/query.hpp"
 
 namespace dp {
 namespace {
 
-using doctor::Finding;
-using doctor::Level;
-
-const char* in_words(Level level) {
-    switch (level) {
-        case Level::ok:
-            return "ok";
-        case Level::warning:
-            return "warning";
-        case Level::fault:
-            return "fault";
-    }
-    return "";
+bool has_fault(const doctor::Findings& findings) {
+    return std::ranges::any_of(findings,
+                               [](const doctor::Finding& one) { return one.level == doctor::Level::fault; });
 }
 
-size_t count(const std::vector<doctor::Topic>& topics, Level level) {
-    size_t found = 0;
-    for (const auto& topic : topics)
-        found += static_cast<size_t>(std::ranges::count(topic.findings, level, &Finding::level));
-    return found;
+bool has_fault(const doctor::Examination& node) {
+    return std::ranges::any_of(node.topics,
+                               [](const doctor::Topic& topic) { return has_fault(topic.findings); });
 }
 
-bool is_python(std::string_view program) {
-    return program.substr(program.rfind('/') + 1).starts_with("python");
-}
-
-std::vector<doctor::Topic> look(const DoctorOptions& options) {
-    const std::string program = options.command.empty() ? "" : options.command.front();
-    std::vector<doctor::Topic> topics;
-    topics.push_back({"kernel", check_kernel(doctor::read_kernel(options.root))});
-    topics.push_back({"network", check_network(doctor::read_network(options.root))});
-    topics.push_back({"Slurm", check_slurm(doctor::read_slurm(options.scontrol))});
-    topics.push_back({"cores", check_cores(doctor::read_cores(options.root))});
-    topics.push_back({"disks", check_folders(doctor::read_folders())});
-    const auto gpus = doctor::read_gpus(options.root, options.nvml);
-    topics.push_back({"GPUs", check_gpus(gpus)});
-    const auto libraries = doctor::read_libraries(program);
-    topics.push_back({"libraries", check_libraries(libraries, gpus.cuda)});
-    // Another program does not care about PyTorch.
-    const std::string python = program.empty()      ? "python3"
-                               : is_python(program) ? program
-                                                    : libraries.interpreter;
-    if (is_python(python))
-        topics.push_back({"Python", check_pytorch(doctor::read_pytorch(python), gpus.gpus.size())});
-    return topics;
+// Whether this is one of several ranks of a step of ours.
+bool is_rank_of_several() {
+    const char* const size = std::getenv("DP_WORLD_SIZE");
+    return std::getenv("DP_SOCKET") && size && std::string_view(size) != "1";
 }
 
 }  // namespace
 
-std::string doctor_text(const std::string& host, const std::vector<doctor::Topic>& topics) {
-    size_t width = 0, checks = 0;
-    for (const auto& topic : topics)
-        for (const Finding& one : topic.findings) width = std::max(width, one.check.size());
-    std::string out;
-    for (const auto& topic : topics) {
-        if (topic.findings.empty()) continue;
-        out += topic.name + "\n";
-        for (const Finding& one : topic.findings) {
-            ++checks;
-            out += fmt::format("  {:<7}  {:<{}}  {}\n",
-                               one.level == Level::ok      ? "ok"
-                               : one.level == Level::fault ? "FAULT"
-                                                           : "WARNING",
-                               one.check, width, one.seen);
-            if (one.level != Level::ok)
-                out += fmt::format("           {}\n           → {}\n", one.why, one.remedy);
-        }
-    }
-    return out + fmt::format("{}: {}, {}, {}\n", host, plural(checks, "check"),
-                             plural(count(topics, Level::fault), "fault"),
-                             plural(count(topics, Level::warning), "warning"));
-}
-
-std::string doctor_json(const std::string& host, const std::vector<doctor::Topic>& topics) {
-    using Json = nlohmann::ordered_json;
-    Json checks = Json::array();
-    for (const auto& topic : topics)
-        for (const Finding& one : topic.findings)
-            checks.push_back({{"topic", topic.name},
-                              {"check", one.check},
-                              {"level", in_words(one.level)},
-                              {"seen", one.seen},
-                              {"why", one.why},
-                              {"remedy", one.remedy}});
-    const Json out = {{"host", host},
-                      {"faults", count(topics, Level::fault)},
-                      {"warnings", count(topics, Level::warning)},
-                      {"checks", std::move(checks)}};
-    return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
 int examine(const DoctorOptions& options) {
-    const std::string host = printable(host_name(), 80);
-    const auto topics = look(options);
-    const int printed = print(options.json ? doctor_json(host, topics) : doctor_text(host, topics));
-    return count(topics, Level::fault) > 0 ? 1 : printed;
+    doctor::Machine machine;
+    machine.version = DP_VERSION;
+    if (!options.command.empty()) machine.program = options.command.front();
+    if (options.local || !is_rank_of_several()) {
+        const auto found = examine_machine(machine);
+        const int printed = print(options.json ? doctor_json(found) : doctor_text(found));
+        return has_fault(found) ? 1 : printed;
+    }
+    const auto found = examine_step(machine);
+    if (!found) return complain(found.error().message);
+    if (!*found) return 0;
+    const int printed = print(options.json ? doctor_json(**found) : doctor_text(**found));
+    return has_fault((*found)->between) ||
+                   std::ranges::any_of((*found)->nodes, [](const auto& node) { return has_fault(node); })
+               ? 1
+               : printed;
 }
 
 }  // namespace dp

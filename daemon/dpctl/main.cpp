@@ -134,6 +134,7 @@ void describe_stacks(CLI::App& words, StacksOptions& options) {
 }
 
 void describe_doctor(CLI::App& words, DoctorOptions& options) {
+    words.add_flag("--local", options.local, "this node alone, also as one of the ranks of a step");
     words.add_flag("--json", options.json, "for machines");
     words.add_option("command", options.command,
                      "a program, after --: whether its libraries are here, and fit together");

@@ -28,9 +28,11 @@ constexpr uint64_t kMaxSection = uint64_t{256} << 20, kMaxDebug = uint64_t{16} <
                    kMaxMiniDebug = uint64_t{1} << 20;  // compressed
 constexpr std::string_view kVdso = "[vdso]";
 #if defined(__x86_64__)
-constexpr size_t kStackPointer = 7, kRegisters = 16;  // by DWARF's numbers
+constexpr size_t kStackPointer = 7, kRegisters = 16;               // by DWARF's numbers
+constexpr std::array<unsigned, 6> kKept = {3, 6, 12, 13, 14, 15};  // rbx, rbp, r12 to r15
 #else
 constexpr size_t kStackPointer = 31, kRegisters = 32;
+constexpr std::array<unsigned, 11> kKept = {19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29};
 #endif
 // In the place of registers that are not known: no address is near it.
 constexpr uint64_t kUnknown = 0xbad0'0000'0000'0000, kNear = uint64_t{1} << 40;
@@ -308,6 +310,16 @@ struct NativeReader::Session {
         return frame;
     }
 
+    static void note_registers(Dwfl_Frame* frame, uint64_t instruction, NativeFrame& to) {
+        const auto value_of = [&](unsigned number) {
+            Dwarf_Word value = 0;
+            return dwfl_frame_reg(frame, number, &value) == 0 && !is_unknown(value) ? value : 0;
+        };
+        to.instruction = instruction;
+        to.stack_pointer = value_of(kStackPointer);
+        for (const unsigned number : kKept) to.kept_registers.push_back(value_of(number));
+    }
+
     static int add_frame(Dwfl_Frame* frame, void* of) {
         auto& session = *static_cast<Session*>(of);
         NativeStack& stack = *session.stack;
@@ -326,6 +338,7 @@ struct NativeReader::Session {
             return DWARF_CB_ABORT;
         }
         stack.frames.push_back(session.in_words(instruction - (is_interrupted ? 0 : 1)));
+        note_registers(frame, instruction, stack.frames.back());
         const std::string& function = stack.frames.back().frame.function;
         const bool is_last =
             function == "main" || is_start(function) || (!session.python.empty() && is_interpreter(function));

@@ -19,6 +19,10 @@ struct NativeFrame {
     Frame frame;
     std::string module;  // the path of the program or library that it is in
     bool is_named = false;
+    // As the function finds them when the call that it is in returns: where it goes on, its stack pointer, and the registers that
+    // calls keep, which have its variables. 0: not known.
+    uint64_t instruction = 0, stack_pointer = 0;
+    std::vector<uint64_t> kept_registers = {};
 
     bool operator==(const NativeFrame&) const = default;
 };

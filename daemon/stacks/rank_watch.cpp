@@ -19,8 +19,10 @@ namespace dp::stacks {
 namespace {
 
 constexpr size_t kMostDescendants = 256;
-// How often to look for what a task runs, and to read what takes longer than a place.
-constexpr auto kSeldom = std::chrono::seconds(1);
+// Python that cannot be read for so long may be another program by now.
+constexpr auto kUnseen = std::chrono::seconds(1);
+// After a stack that could not be unwound.
+constexpr std::chrono::nanoseconds kUnwindAgain = std::chrono::milliseconds(250);
 
 std::string file_of(pid_t pid, std::string_view file) {
     return fmt::format("/proc/{}/{}", pid, file);
@@ -98,10 +100,29 @@ Try<void> RankWatch::find_program(SteadyTime now) {
     return {};
 }
 
-void RankWatch::look_at_place(Look& look) const {
+// 0: it is in none. Who waits busily is stopped seldom, for some microseconds; meanwhile its memory tells whether it has gone on.
+uint64_t RankWatch::place_of_busy_wait(SteadyTime now) {
+    if (busy_wait_ && !may_still_be_in(*program_, *busy_wait_)) busy_wait_.reset();
+    if (now >= unwind_at_) {
+        NativeReader reader(*program_, "", NativeClock::time_point::max());
+        const NativeStack stack = reader.read(program_->pid());
+        auto found = busy_wait_of(*program_, stack.frames);
+        // Now and then a stack cannot be unwound.
+        const bool is_known = found || stack.incomplete.empty();
+        unwind_at_ = now + (is_known ? seldom() : kUnwindAgain);
+        if (!found || !busy_wait_ || !may_be_the_same(*busy_wait_, *found)) {
+            if (is_known) busy_wait_ = std::move(found);
+            if (is_known && busy_wait_) ++busy_waits_;
+        }
+    }
+    return busy_wait_ ? (std::hash<uint64_t>()(busy_waits_) ^ busy_wait_->memory) | 1 : 0;
+}
+
+void RankWatch::look_at_place(Look& look) {
     program_->renew_budget();
     if (!python_) {
-        look.place = place_of_native(*program_);
+        look.place = may_wait_busily_ ? place_of_busy_wait(look.at) : 0;
+        if (look.place == 0) look.place = place_of_native(*program_);
         return;
     }
     const Python::Place place = python_->place();
@@ -140,6 +161,9 @@ std::optional<Doing> RankWatch::judge(SteadyTime now) {
     const ProcessStacks stacks = read_stacks(program_->pid(), {});
     if (stacks.threads.empty()) return std::nullopt;
     Doing doing = doing_of(stacks.threads.front());
+    // What computes and talks by turns looks the same for a while.
+    if (doing.waits_for_others && busy_wait_ && detector_.is_busy() && !detector_.has_been_busy_for_long())
+        return std::nullopt;
     if (doing.waits_for_others) return doing;
     if (doing.waits_for_own_thread) return std::nullopt;
     // At one place for long, and busy: a loop of Python's own, or a computation of a library, which may take its time.
@@ -151,18 +175,18 @@ std::optional<Doing> RankWatch::judge(SteadyTime now) {
 }
 
 Try<std::optional<RankWatch::News>> RankWatch::look(SteadyTime now) {
-    const auto seldom = std::max<std::chrono::nanoseconds>(kSeldom, timeout_ / 20);
     // Another program may follow; on Python only one that it executes in its own place, and then nothing can be read any more.
-    if (!program_ || ((!python_ || now - seen_ >= kSeldom) && now - found_ >= seldom)) {
+    if (!program_ || ((!python_ || now - seen_ >= kUnseen) && now - found_ >= seldom())) {
         const pid_t before = program_ ? program_->pid() : 0;
         DP_TRY(find_program(now));
         if (program_->pid() != before) detector_.reset();
+        may_wait_busily_ = may_wait_busily(*program_);
     }
     Look look = last_;
     look.at = now;
     look_at_place(look);
     if (look.place != 0) seen_ = now;
-    if (now - measured_ >= seldom) {
+    if (now - measured_ >= seldom()) {
         measured_ = now;
         const auto stat = stat_of(program_->pid());
         if (!stat || stat->state == 'Z') {  // another program follows, or the task has ended, too

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/failure.hpp"
+#include "stacks/busy_wait.hpp"
 #include "stacks/process.hpp"
 #include "stacks/python.hpp"
 #include "stacks/stillness.hpp"
@@ -44,12 +45,21 @@ class RankWatch {
     std::unique_ptr<Process> program_;
     std::optional<Python> python_;
     SteadyTime found_{};  // when
+    bool may_wait_busily_ = false;
+    std::optional<BusyWait> busy_wait_;
+    uint64_t busy_waits_ = 0;  // how many different ones there were
+    SteadyTime unwind_at_{};   // when to read it again
     Look last_;
     SteadyTime measured_{};  // when all but the place of the last look was read
     SteadyTime seen_{};      // when its place could be read
 
+    // How often to look for what a task runs, and to read what takes longer than a place.
+    std::chrono::nanoseconds seldom() const {
+        return std::max<std::chrono::nanoseconds>(std::chrono::seconds(1), timeout_ / 20);
+    }
     Try<void> find_program(SteadyTime now);
-    void look_at_place(Look& look) const;
+    void look_at_place(Look& look);
+    uint64_t place_of_busy_wait(SteadyTime now);
     void measure(Look& look) const;
     std::optional<Doing> judge(SteadyTime now);
 };

@@ -15,10 +15,8 @@ namespace dp::stacks {
 namespace {
 
 // Functions of libraries by which ranks wait for each other, or for a GPU on which such a collective runs: how their names begin.
-constexpr std::array<std::string_view, 29> kWaits = {"nccl",
+constexpr std::array<std::string_view, 27> kWaits = {"nccl",
                                                      "pnccl",
-                                                     "MPI_",
-                                                     "PMPI_",
                                                      "c10d::",
                                                      "gloo::",
                                                      "shmem_",
@@ -44,6 +42,20 @@ constexpr std::array<std::string_view, 29> kWaits = {"nccl",
                                                      "hipDeviceSynchronize",
                                                      "hipEventSynchronize",
                                                      "hipStreamSynchronize"};
+// Of MPI's functions, which of all begin so, those that wait for nobody.
+constexpr std::array<std::string_view, 22> kLocalOfMpi = {
+    "Aint",  "Attr",  "Comm_get", "Comm_rank", "Comm_size", "Comm_set", "Error", "Errhandler",
+    "Final", "Get_",  "Group_",   "Improbe",   "Info_",     "Iprobe",   "Is_th", "Op_",
+    "Pack",  "Query", "Status_",  "Test",      "Type_",     "Wtime"};
+
+bool is_wait_of_mpi(std::string_view name) {
+    if (name.starts_with('P')) name.remove_prefix(1);
+    if (!name.starts_with("MPI_")) return false;
+    name.remove_prefix(4);
+    if (name.starts_with("Finalize") && name != "Finalized") return true;
+    return std::ranges::none_of(kLocalOfMpi, [&](std::string_view local) { return name.starts_with(local); });
+}
+
 // And of Python, by file and by how the functions' names begin, after underscores.
 constexpr std::string_view kTorchFile = "/distributed_c10d.py";
 constexpr std::array<std::string_view, 15> kTorchWaits = {"all_gather",
@@ -76,15 +88,6 @@ bool is_python(const Frame& frame) {
     return frame.file.ends_with(".py") || frame.file.starts_with('<');
 }
 
-bool waits_for_others(const Frame& frame) {
-    if (!is_python(frame)) return begins_with_one(frame.function, kWaits);
-    std::string_view name = frame.function;
-    name.remove_prefix(std::min(name.find_first_not_of('_'), name.size()));
-    if (frame.file.ends_with(kTorchFile))
-        return name == "store_based_barrier" || begins_with_one(name, kTorchWaits);
-    return frame.file.find(kOwnFolder) != std::string::npos;
-}
-
 bool waits_for_own_thread(const Frame& frame) {
     if (!is_python(frame)) return begins_with_one(frame.function, kJoins);
     return (frame.file.ends_with(kThreads) && frame.function.ends_with("join")) ||
@@ -98,6 +101,15 @@ std::string in_words(const Frame& frame) {
 }
 
 }  // namespace
+
+bool waits_for_others(const Frame& frame) {
+    if (!is_python(frame)) return begins_with_one(frame.function, kWaits) || is_wait_of_mpi(frame.function);
+    std::string_view name = frame.function;
+    name.remove_prefix(std::min(name.find_first_not_of('_'), name.size()));
+    if (frame.file.ends_with(kTorchFile))
+        return name == "store_based_barrier" || begins_with_one(name, kTorchWaits);
+    return frame.file.find(kOwnFolder) != std::string::npos;
+}
 
 Doing doing_of(const ThreadStack& thread) {
     Doing doing;

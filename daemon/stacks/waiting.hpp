@@ -20,4 +20,7 @@ struct Doing {
 
 Doing doing_of(const ThreadStack& thread);
 
+// Whether it is one of the functions by which ranks wait for each other.
+bool waits_for_others(const Frame& frame);
+
 }  // namespace dp::stacks

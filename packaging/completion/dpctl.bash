@@ -25,7 +25,7 @@ _dpctl() {
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == stacks ]]; then
             words="--rank --pid --threads --json --help"
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == doctor ]]; then
-            words="--json --help --"
+            words="--local --json --help --"
         else
             words="doctor history launch stacks status tiles top waterfall --help --version"
         fi

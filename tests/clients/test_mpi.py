@@ -2,6 +2,7 @@
 """An MPI program runs beside --dp-world as it runs without: its own variables are Slurm's and are not touched."""
 import os
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -62,3 +63,30 @@ def test_mpis_variables_are_slurms_own(cluster, mpi):
         return sorted(re.findall("^((?:PMI|PMIX|OMPI|MPI|MV2|I_MPI)[A-Z0-9_]*)=", text, re.M))
 
     assert names() == names("--dp-world=auto") != []
+
+
+@pytest.fixture(scope="module")
+def trainer(cluster, tmp_path_factory):
+    """Of OpenMPI, which spins while it waits."""
+    require(cluster, "pmix")
+    program = str(tmp_path_factory.mktemp("mpi") / "mpi_train")
+    subprocess.run(["mpicc.openmpi", "-O2", "-o", program, os.path.join(HERE, "programs/mpi_train.c")], check=True)
+    there = cluster.host_path("/home/alice/mpi_train")
+    shutil.copy(program, there)
+    os.chmod(there, 0o755)
+    return ["srun", *LAYOUT, "-m", "block", "--mpi=pmix", "--dp-hang-timeout=2", "/home/alice/mpi_train"]
+
+
+def test_the_rank_that_hangs_is_named_though_the_others_spin(cluster, trainer):
+    done = cluster.run([*trainer, "sleep", 1000, 1000], env=QUIET, timeout=90)
+    assert done.returncode != 0
+    lines = [line for line in done.stderr.splitlines() if "no progress" in line]
+    assert len(lines) == 1 and re.match(r"slurm-dp: no progress for \d+ s \(--dp-hang-timeout\): rank 3 on node02 is in .*; "
+                                        r"ranks 0-2 on node\[01-02\] wait in P?MPI_Allreduce ", lines[0]), done.stderr
+
+
+@pytest.mark.parametrize("computing", [5000, 0])
+def test_ranks_that_do_nothing_but_talk_do_not_hang(cluster, trainer, computing):
+    done = run(cluster, [*trainer, "nothing", 25, computing])
+    assert done.stdout.count("trained\n") == 4
+    assert "no progress" not in done.stderr

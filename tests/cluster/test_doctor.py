@@ -3,10 +3,12 @@
 import contextlib
 import json
 import os
+import re
 import subprocess
 
 import pytest
-from localcluster.harness import BUILD
+from conftest import cluster_name
+from localcluster.harness import BUILD, TestCluster
 
 DPCTL = os.path.join(BUILD, "bin/dpctl")
 NODE = "node02"
@@ -32,12 +34,16 @@ def healthy(cluster):
 
 
 @contextlib.contextmanager
-def planted(cluster, plant, undo):
-    cluster.node(NODE, plant, check=True)
+def planted_on(cluster, node, plant, undo):
+    cluster.node(node, plant, check=True)
     try:
         yield
     finally:
-        cluster.node(NODE, undo, check=True)
+        cluster.node(node, undo, check=True)
+
+
+def planted(cluster, plant, undo):
+    return planted_on(cluster, NODE, plant, undo)
 
 
 def only(found, healthy, check, level, seen):
@@ -149,3 +155,70 @@ def test_nobody_is_disturbed_and_nothing_stays(cluster):
     examine(cluster)
     assert cluster.run("ls -A; ls -A /tmp", check=True).stdout == before
     cluster.assert_nothing_left()
+
+
+# In a step.
+
+@pytest.fixture(scope="module")
+def four():
+    with TestCluster(cluster_name("-four"), nodes=4) as up:
+        yield up
+
+
+def examine_step(cluster, *options):
+    """→ {host: its complaints}, and the complaints between the nodes."""
+    done = cluster.run(["srun", "-N4", "--ntasks-per-node=2", "--dp-world=auto", *options, DPCTL, "doctor", "--json"], cwd="/home/alice", timeout=120)
+    assert done.stderr == "", done.stderr
+    said = json.loads(done.stdout)
+    return {node["host"]: complaints(json.dumps(node)) for node in said["nodes"]}, complaints(json.dumps({"checks": said["between"]}))
+
+
+def test_the_nodes_of_a_step_are_alike(four):
+    nodes, between = examine_step(four)
+    assert sorted(nodes) == [f"node0{number}" for number in range(1, 5)]
+    assert all(found.keys() <= {"clock"} for found in nodes.values()), nodes
+    assert between == {}
+    table = four.run(["srun", "-N4", "--ntasks-per-node=1", "--dp-world=auto", DPCTL, "doctor"], cwd="/home/alice", check=True).stdout
+    assert "\nbetween the nodes\n" in table and "  ok       links  " in re.sub(" +links +", "       links  ", table), table
+    assert re.search(r"^node\[01-04\]: \d+ checks, 0 faults", table, re.M), table
+    four.assert_nothing_left()
+
+
+def test_an_mtu_that_one_node_has(four):
+    with planted_on(four, "node03", "ip link set eth0 mtu 1280", "ip link set eth0 mtu 1500"):
+        nodes, between = examine_step(four)
+    assert "network" in nodes.pop("node03")
+    assert all(found.keys() <= {"clock"} for found in nodes.values()), nodes
+    assert between.keys() == {"MTU"} and between["MTU"]["seen"] == "node03 has 1280; 3 others have 1500", between
+    assert between["MTU"]["level"] == "fault"
+
+
+def test_a_slow_link_of_one_node(four):
+    slow = "tc qdisc add dev eth0 root tbf rate 1mbit burst 16kb latency 400ms"
+    with planted_on(four, "node02", slow, "tc qdisc del dev eth0 root"):
+        nodes, between = examine_step(four)
+    assert all(found.keys() <= {"clock"} for found in nodes.values()), nodes
+    assert between.keys() == {"links"} and between["links"]["seen"].startswith("node02 with all others: "), between
+    assert between["links"]["remedy"] == "leave it out: --exclude=node02"
+
+
+def test_two_nodes_that_cannot_reach_each_other(four):
+    four.cut("node03", "node04")
+    try:
+        _, between = examine_step(four)
+    finally:
+        four.heal("node03")
+    assert between.keys() == {"links"} and between["links"]["level"] == "fault", between
+    assert between["links"]["seen"].startswith("node03 with node04: no connection to "), between
+
+
+def test_a_node_with_another_driver(four):
+    """As if it had another driver: a library in the place of NVIDIA's."""
+    fake = os.path.join(BUILD, "lib/libfake_nvml.so")
+    if not os.path.exists(fake):
+        pytest.skip(f"{fake} is not built: it is the unit tests'")
+    program = f"if test $SLURMD_NODENAME = node04; then cp {fake} /tmp/libnvidia-ml.so.1; export LD_LIBRARY_PATH=/tmp; fi; exec {DPCTL} doctor --json"
+    done = four.run(["srun", "-N4", "--ntasks-per-node=1", "--dp-world=auto", "sh", "-c", program], cwd="/home/alice", timeout=120)
+    between = complaints(json.dumps({"checks": json.loads(done.stdout)["between"]}))
+    assert between.keys() == {"driver", "GPUs"}, between
+    assert between["driver"]["seen"] == "node04 has 580.65.06; 3 others have none"

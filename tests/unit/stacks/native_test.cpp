@@ -21,6 +21,7 @@
 #include <fstream>
 #include <thread>
 
+#include "stacks/busy_wait.hpp"
 #include "stacks/read_stacks.hpp"
 #include "stacks/thread_snapshot.hpp"
 
@@ -30,6 +31,11 @@ __attribute__((noinline, used)) long native_test_call(long (*function)()) {
     const long result = function();
     asm volatile("");  // no tail call
     return result;
+}
+// A name of MPI's: it spins until the number is another one.
+__attribute__((noinline, used)) void MPI_Native_test(const std::atomic<uint64_t>* number, uint64_t from) {
+    while (*number == from) {
+    }
 }
 __attribute__((noinline, used)) void native_test_spin(std::atomic<uint64_t>* turns) {
     for (;;) ++*turns;
@@ -175,6 +181,69 @@ TEST(StacksNative, AProgramThatRunsGoesOnRunning) {
         EXPECT_THAT(functions(found), Contains("native_test_spin"));
         EXPECT_TRUE(until([&] { return *turns > before; }));
     }
+}
+
+// The same call at two looks looks the same; the next one of a loop does not.
+TEST(StacksNative, ABusyWaitIsKnownAgainAndTheNextOneIsAnother) {
+    auto* const number = shared<std::atomic<uint64_t>>();
+    const Child child([&] {
+        for (uint64_t step = 0;; ++step) MPI_Native_test(number, step);
+    });
+    const auto look = [&] {
+        std::optional<BusyWait> wait;
+        until([&] {
+            const auto process = Process::open(child.pid);
+            NativeReader reader(*process, "", NativeClock::time_point::max());
+            return (wait = busy_wait_of(*process, reader.read(child.pid).frames)).has_value();
+        });
+        return wait;
+    };
+    const auto first = look(), again = look();
+    ASSERT_TRUE(first && again);
+    EXPECT_TRUE(may_be_the_same(*first, *again));
+    EXPECT_TRUE(may_still_be_in(*Process::open(child.pid), *first));
+    ++*number;
+    const auto next = look();
+    ASSERT_TRUE(next);
+    EXPECT_FALSE(may_be_the_same(*first, *next));
+    EXPECT_FALSE(may_wait_busily(*Process::open(child.pid)));
+}
+
+// Where nothing of it is on the stack or in a register: in an object, and in a global variable.
+TEST(StacksNative, ACounterAnywhereTellsBusyWaitsApart) {
+    struct Solver {
+        uint64_t step = 0;
+        __attribute__((noinline)) void run(const std::atomic<uint64_t>* number) {
+            for (;; ++step) MPI_Native_test(number, step);
+        }
+    };
+    static uint64_t global_step = 0;
+    static Solver solver;
+    auto* const number = shared<std::atomic<uint64_t>>();
+    const auto expect_two = [&](const Child& child) {
+        const auto look = [&] {
+            std::optional<BusyWait> wait;
+            until([&] {
+                const auto process = Process::open(child.pid);
+                NativeReader reader(*process, "", NativeClock::time_point::max());
+                return (wait = busy_wait_of(*process, reader.read(child.pid).frames)).has_value();
+            });
+            return wait;
+        };
+        const auto first = look();
+        ASSERT_TRUE(first);
+        ++*number;
+        usleep(10'000);
+        EXPECT_FALSE(may_still_be_in(*Process::open(child.pid), *first));
+        const auto next = look();
+        ASSERT_TRUE(next);
+        EXPECT_FALSE(may_be_the_same(*first, *next));
+    };
+    expect_two(Child([&] { solver.run(number); }));
+    *number = 0;
+    expect_two(Child([&] {
+        for (;; ++global_step) MPI_Native_test(number, global_step);
+    }));
 }
 
 // Whom a SIGSTOP has stopped stays so, and has not noticed a SIGCONT.

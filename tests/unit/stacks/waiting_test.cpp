@@ -88,6 +88,16 @@ TEST(Waiting, WhoWaitsForAThreadOfItsOwn) {
     for (const auto& one : cases) EXPECT_EQ(doing_of({1, one.frames, ""}).waits_for_own_thread, one.waits);
 }
 
+TEST(Waiting, NotEveryFunctionOfMpiWaits) {
+    for (const char* name : {"MPI_Allreduce", "PMPI_Allreduce", "MPI_Recv", "MPI_Waitall", "MPI_Init",
+                             "MPI_Finalize", "MPI_Barrier", "MPI_Comm_split", "MPI_Win_fence", "PMPI_Probe"})
+        EXPECT_TRUE(waits_for_others({name, "libmpi.so.40", 0})) << name;
+    for (const char* name :
+         {"MPI_Wtime", "PMPI_Wtime", "MPI_Test", "MPI_Testall", "MPI_Iprobe", "MPI_Comm_rank",
+          "MPI_Finalized", "MPI_Get_count", "MPI_Pack", "MPI_Type_commit", "mpi_solver", "PMPI"})
+        EXPECT_FALSE(waits_for_others({name, "libmpi.so.40", 0})) << name;
+}
+
 TEST(Waiting, EqualStacksHaveEqualPlaces) {
     const auto place = [](std::vector<Frame> frames) { return doing_of({1, std::move(frames), ""}).place; };
     EXPECT_EQ(place({kSleep, kMain}), place({kMain})) << "where a library waits differs from look to look";
