@@ -202,8 +202,11 @@ Try<std::optional<RankWatch::News>> RankWatch::look(SteadyTime now) {
     const auto since = detector_.still_since();
     if (!since && std::exchange(told_still_, false)) return News{};
     if (!since || told_still_ || now - judged_ < timeout_ / 4) return std::nullopt;
+    // What it does is read after it was seen there, and before it is seen there again: else it may just have gone on.
+    if (!detector_.is_at_its_place(look)) return std::nullopt;
     auto doing = judge(now);
-    if (!doing) return std::nullopt;
+    look_at_place(look);
+    if (!doing || !detector_.is_at_its_place(look)) return std::nullopt;
     told_still_ = true;
     return News{std::move(doing), std::chrono::duration_cast<std::chrono::milliseconds>(now - *since)};
 }

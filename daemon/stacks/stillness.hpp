@@ -59,6 +59,8 @@ class StillnessDetector {
     std::optional<SteadyTime> still_since() const;
     // Whether it uses the processor there, and whether it has done so for several timeouts.
     bool is_busy() const;
+    // Whether this is where it has been all the time, and not a look at another place between.
+    bool is_at_its_place(const Look& look) const { return begun_ && look.place == begun_->place; }
     bool has_been_busy_for_long() const { return begun_ && stood() >= kPatienceWithBusy * timeout_; }
 
  private:

@@ -136,6 +136,14 @@ Doing doing_of(const ThreadStack& thread) {
     const auto wait = std::find_if(std::make_reverse_iterator(own), frames.rend(), waits_for_others);
     if (wait != frames.rend()) {
         doing.waits_for_others = true;
+        // Ranks of one collective are at different lines of it: one may be the root.
+        std::string outside;
+        for (auto frame = wait;; --frame) {
+            const bool is_wait = frame == wait;
+            outside += fmt::format("{}\n{}\n{}\n", frame->function, frame->file, is_wait ? 0 : frame->line);
+            if (frame == frames.rbegin()) break;
+        }
+        doing.place = std::hash<std::string>()(outside);
         doing.where = in_words(*wait);
         return doing;
     }
