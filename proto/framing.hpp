@@ -55,4 +55,19 @@ std::optional<Message> parse_message(std::string_view body) {
     return message;
 }
 
+// Takes the complete frames from the front of `bytes`. False: one is longer than the limit, or no such message.
+template <typename Message, typename OnMessage>
+bool take_frames(std::string& bytes, size_t limit, const OnMessage& on_message) {
+    while (bytes.size() >= kFrameHeader) {
+        const auto length = frame_length(reinterpret_cast<const unsigned char*>(bytes.data()), limit);
+        if (!length) return false;
+        if (bytes.size() < kFrameHeader + *length) return true;
+        const auto message = parse_message<Message>(std::string_view(bytes).substr(kFrameHeader, *length));
+        bytes.erase(0, kFrameHeader + *length);
+        if (!message) return false;
+        on_message(*message);
+    }
+    return true;
+}
+
 }  // namespace dp

@@ -28,7 +28,7 @@ constexpr std::chrono::seconds kDaemonSpeaksFirst{1};
 // slurmctld may be unreachable (a node cut off, munge down): a task that cannot work does not wait for it.
 constexpr unsigned kEndStepSeconds = 3;
 
-Try<DaemonConfig> daemon_config(const State& s, std::vector<std::string> tiles) {
+Try<DaemonConfig> daemon_config(const State& s, std::vector<std::string> tiles, const GetVariable& get) {
     const StepFacts& f = s.facts;
     DaemonConfig c;
     static_cast<NodeOfStep&>(c) = f;
@@ -45,13 +45,18 @@ Try<DaemonConfig> daemon_config(const State& s, std::vector<std::string> tiles) 
     c.tiles = std::move(tiles);
     c.tiles_conf = s.site.tiles_conf;
     c.settings = s.settings;
+    if (s.settings.wants_preflight()) {
+        c.gpus = has_gpus(get);
+        c.temporary = get("TMPDIR").value_or("");
+    }
     c.dead_after_seconds = s.site.dead_after_seconds;
     if (c.broker) {
         c.broker_host = f.host;
         c.master_addr = DP_TRY(address_of_node(s));
         c.master_port = s.node.master.port;
         c.coordinator_port = s.node.coordinator.port;
-        if (s.settings.restarts_ranks()) c.candidates = candidate_ports(f.port_seed);
+        if (s.settings.restarts_ranks() || s.settings.wants_preflight())
+            c.candidates = candidate_ports(f.port_seed);
     } else {
         c.broker_host = f.heterogeneous ? "rank 0's node" : f.rank_zero_host();
         c.broker_addresses = DP_TRY(broker_addresses(s));
@@ -95,8 +100,8 @@ std::vector<std::string> shown_tiles(const State& s, const std::optional<TilePla
     return shown;
 }
 
-Try<void> start_daemon(State& s, const std::optional<TilePlan>& tiles) {
-    const auto config = DP_TRY(daemon_config(s, shown_tiles(s, tiles)));
+Try<void> start_daemon(State& s, const std::optional<TilePlan>& tiles, const GetVariable& get) {
+    const auto config = DP_TRY(daemon_config(s, shown_tiles(s, tiles), get));
     return spawn_daemon(s.node, write_config(config), STDERR_FILENO);
 }
 
@@ -221,7 +226,8 @@ void Task::place_in_heterogeneous_step() {
 void Task::start_daemon_if_first() {
     tiles_ = plan_own_tiles(s_, local_, before_);
     if (!s_.failure && is_first())
-        if (auto started = start_daemon(s_, tiles_); !started) s_.failure = started.error().message;
+        if (auto started = start_daemon(s_, tiles_, inherited_); !started)
+            s_.failure = started.error().message;
     if (is_first()) said_by_daemon_ = std::move(s_.node.control_daemon);
     drop_daemon_ends(s_.node);
     if (tiles_ && !is_first() && is_known_to_task_alone(s_, *tiles_))
@@ -235,7 +241,8 @@ NodePlan Task::await_plan() {
     if (s_.failure) refuse(*s_.failure);
     // The daemon waits this long for the broker, and the broker, which may start as late, for the others.
     auto plan = wait_for_plan(s_.node.plan_file.get(), s_.node.ready_read.get(),
-                              (s_.facts.nodes > 1 ? 2 : 1) * s_.settings.timeout() + kDaemonSpeaksFirst);
+                              (s_.facts.nodes > 1 ? 2 : 1) * s_.settings.timeout() +
+                                  s_.settings.longest_preflight() + kDaemonSpeaksFirst);
     if (!plan) refuse(plan.error().message);
     return std::move(*plan);
 }

@@ -5,10 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "base/text.hpp"
+#include "common/read_file.hpp"
 #include "doctor/apart.hpp"
 #include "tiles/sysfs.hpp"
 
@@ -21,8 +24,8 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kCopied = size_t{128} << 20;
 constexpr std::chrono::seconds kCopyPatience{5};
 constexpr int kCopies = 3;
-// Of the fastest NUMA node's bandwidth.
-constexpr double kSlowNode = 0.5;
+// Of the fastest NUMA node's bandwidth, and of the fastest core's speed.
+constexpr double kSlowNode = 0.5, kSlowCore = 0.5;
 
 bool is_allowed(const cpu_set_t& allowed, uint32_t cpu) {
     return cpu < CPU_SETSIZE && CPU_ISSET(cpu, &allowed);
@@ -47,6 +50,51 @@ double copy_bandwidth(uint32_t cpu) {
     return best;
 }
 
+// Small enough for the first cache; one multiplication takes some 10 to 100 us.
+constexpr size_t kSide = 48;
+using Matrix = std::array<std::array<float, kSide>, kSide>;
+constexpr std::chrono::milliseconds kMultiplying{60};
+constexpr int kAtATime = 10;
+
+void multiply(const Matrix& a, const Matrix& b, Matrix& sum) {
+    for (size_t i = 0; i < kSide; ++i)
+        for (size_t k = 0; k < kSide; ++k)
+            for (size_t j = 0; j < kSide; ++j) sum[i][j] += a[i][k] * b[k][j];
+}
+
+// The best of many short times on that CPU, in flop/s, so that other programs' turns do not count; 0 if it may not run there.
+double multiplying_speed(uint32_t cpu) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    if (sched_setaffinity(0, sizeof one, &one) != 0) return 0;
+    Matrix a, b, sum{};
+    for (auto& row : a) row.fill(0.5F);
+    for (auto& row : b) row.fill(0.25F);
+    double best = 0;
+    for (const auto end = Clock::now() + kMultiplying; Clock::now() < end;) {
+        const auto begin = Clock::now();
+        for (int i = 0; i < kAtATime; ++i) multiply(a, b, sum);
+        __asm__ volatile("" : : "r"(sum.data()) : "memory");
+        const std::chrono::duration<double> took = Clock::now() - begin;
+        best = std::max(best, kAtATime * 2.0 * kSide * kSide * kSide / took.count());
+    }
+    return best;
+}
+
+void measure_cores(const cpu_set_t& allowed, CoreFacts& facts) {
+    std::vector<double> speeds(CPU_SETSIZE);
+    std::vector<std::thread> threads;
+    for (uint32_t cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+        if (is_allowed(allowed, cpu))
+            threads.emplace_back([cpu, &speed = speeds[cpu]] { speed = multiplying_speed(cpu); });
+    for (auto& thread : threads) thread.join();
+    std::erase(speeds, 0);
+    if (speeds.empty()) return;
+    facts.slowest_core = *std::ranges::min_element(speeds);
+    facts.fastest_core = *std::ranges::max_element(speeds);
+}
+
 // The path of this process's cgroup with the CPU controller, and whether that is of version 2: the lines of /proc/self/cgroup are
 // NUMBER:CONTROLLERS:PATH, with 0 and no controllers for version 2 (cgroups(7)).
 std::string own_cgroup(const std::string& text, int& version) {
@@ -62,6 +110,14 @@ std::string own_cgroup(const std::string& text, int& version) {
         path = line.substr(static_cast<size_t>(fields[2].data() - line.data()));
     }
     return path;
+}
+
+// "model name	: AMD EPYC 7543 32-Core Processor"
+std::string model_in(const std::string& text) {
+    const size_t line = text.find("model name");
+    const size_t colon = line == text.npos ? text.npos : text.find(": ", line);
+    return colon == text.npos ? ""
+                              : printable(text.substr(colon + 2, text.find('\n', colon) - colon - 2), 80);
 }
 
 // How often the allowed CPUs' cores have slowed down since the boot because of heat.
@@ -160,6 +216,16 @@ Finding check_heat(const CoreFacts& facts) {
                    "one slow node makes every step slow", "check its fans and airflow; ipmitool sensor");
 }
 
+Finding check_speed(const CoreFacts& facts) {
+    if (facts.fastest_core == 0) return ok("speed", "not measured");
+    const std::string seen = fmt::format("{:.3g} Gflop/s on the slowest core, {:.3g} on the fastest",
+                                         facts.slowest_core / 1e9, facts.fastest_core / 1e9);
+    if (facts.slowest_core >= kSlowCore * facts.fastest_core) return ok("speed", seen);
+    return warning("speed", seen,
+                   "the rank on that core makes the others wait: it is throttled, or another program uses it",
+                   "turbostat; top; dmesg | grep -i throttl");
+}
+
 Finding check_memory(const CoreFacts& facts) {
     std::vector<std::string> each;
     double best = 0;
@@ -183,7 +249,7 @@ Finding check_memory(const CoreFacts& facts) {
 
 }  // namespace
 
-CoreFacts read_cores(const std::string& root) {
+CoreFacts read_cores(const std::string& root, Depth depth) {
     CoreFacts facts;
     const auto word = [&](const std::string& path) { return read_word(root + path).value_or(""); };
     cpu_set_t allowed;
@@ -191,6 +257,7 @@ CoreFacts read_cores(const std::string& root) {
     sched_getaffinity(0, sizeof allowed, &allowed);
     facts.allowed = static_cast<uint32_t>(CPU_COUNT(&allowed));
     facts.online = static_cast<uint32_t>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
+    facts.model = model_in(read_file(root + "/proc/cpuinfo"));
     if (const std::string smt = word("/sys/devices/system/cpu/smt/active"); !smt.empty())
         facts.has_smt = smt == "1";
     for (uint32_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
@@ -202,6 +269,7 @@ CoreFacts read_cores(const std::string& root) {
         }
     }
     read_quota(root, facts);
+    if (depth == Depth::quick) return facts;
     const uint64_t before = throttle_count(root, allowed);
     const auto nodes = list_numbered(folder_of_numa(root), "node").value_or(std::vector<uint32_t>());
     for (const uint32_t node : nodes) {
@@ -213,12 +281,14 @@ CoreFacts read_cores(const std::string& root) {
         facts.memory_bandwidth[node] =
             static_cast<double>(said ? parse_number<uint64_t>(*said).value_or(0) : 0);
     }
+    measure_cores(allowed, facts);
     facts.slowed_by_heat = throttle_count(root, allowed) - before;
     return facts;
 }
 
 Findings check_cores(const CoreFacts& facts) {
-    return {check_count(facts), check_frequency(facts), check_heat(facts), check_memory(facts)};
+    return {check_count(facts), check_frequency(facts), check_speed(facts), check_heat(facts),
+            check_memory(facts)};
 }
 
 }  // namespace dp::doctor

@@ -81,7 +81,7 @@ void measure_writing(FolderFacts& facts) {
         facts.write_bandwidth = static_cast<double>(*speed);
 }
 
-FolderFacts facts_of(std::string what, std::string path) {
+FolderFacts facts_of(std::string what, std::string path, Depth depth) {
     FolderFacts facts;
     facts.what = std::move(what);
     facts.path = std::move(path);
@@ -98,7 +98,7 @@ FolderFacts facts_of(std::string what, std::string path) {
     facts.free = number(3);
     facts.files = number(4);
     facts.files_free = number(5);
-    measure_writing(facts);
+    if (depth != Depth::quick) measure_writing(facts);
     return facts;
 }
 
@@ -171,13 +171,13 @@ Finding check_folder(const FolderFacts& facts) {
 
 }  // namespace
 
-std::vector<FolderFacts> read_folders() {
+std::vector<FolderFacts> read_folders(Depth depth, const std::string& given) {
     std::error_code error;
     const auto here = std::filesystem::current_path(error);
-    const char* const temporary = std::getenv("TMPDIR");
-    return {error ? lost_folder() : facts_of("working directory", here.string()),
-            facts_of("temporary files", temporary && *temporary ? temporary : "/tmp"),
-            facts_of("shared memory", kSharedMemory)};
+    const char* const temporary = given.empty() ? std::getenv("TMPDIR") : given.c_str();
+    return {error ? lost_folder() : facts_of("working directory", here.string(), depth),
+            facts_of("temporary files", temporary && *temporary ? temporary : "/tmp", depth),
+            facts_of("shared memory", kSharedMemory, depth)};
 }
 
 Findings check_folders(const std::vector<FolderFacts>& folders) {

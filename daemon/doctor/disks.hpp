@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "doctor/finding.hpp"
+#include "findings/finding.hpp"
 
 namespace dp::doctor {
 
@@ -24,8 +24,9 @@ struct FolderFacts {
     std::string writing_problem;
 };
 
-// The present working directory, TMPDIR, /dev/shm. Writes a file without a name for a moment, which takes at most a second or two.
-std::vector<FolderFacts> read_folders();
+// The present working directory, TMPDIR, /dev/shm. Unless it is to be quick, writes a file without a name for a moment, which
+// takes at most a second or two.
+std::vector<FolderFacts> read_folders(Depth depth = Depth::all, const std::string& temporary = "");
 Findings check_folders(const std::vector<FolderFacts>& folders);
 
 }  // namespace dp::doctor

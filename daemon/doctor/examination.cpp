@@ -3,8 +3,8 @@
 
 #include <sys/utsname.h>
 
+#include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "base/host_name.hpp"
 #include "base/text.hpp"
@@ -33,6 +33,15 @@ std::string kinds_of(const std::vector<Gpu>& gpus) {
     return words.empty() ? "none" : join(words, ", ");
 }
 
+// Faults that only a program on GPUs runs into.
+void spare_whoever_has_none(std::vector<Topic>& topics) {
+    for (Topic& topic : topics)
+        for (Finding& one : topic.findings)
+            if (one.level == Level::fault &&
+                (topic.name == "GPUs" || one.check == "locked memory" || one.check.starts_with("RDMA")))
+                one.level = Level::warning;
+}
+
 }  // namespace
 
 Examination examine_machine(const Machine& machine) {
@@ -44,23 +53,31 @@ Examination examine_machine(const Machine& machine) {
     add("kernel", check_kernel(read_kernel(machine.root)));
     const NetworkFacts network = read_network(machine.root);
     add("network", check_network(network));
-    add("Slurm", check_slurm(read_slurm(machine.scontrol)));
-    const CoreFacts cores = read_cores(machine.root);
+    const bool is_all = machine.depth == Depth::all;
+    if (is_all) add("Slurm", check_slurm(read_slurm(machine.scontrol)));
+    const CoreFacts cores = read_cores(machine.root, machine.depth);
     add("cores", check_cores(cores));
-    add("disks", check_folders(read_folders()));
+    add("disks", check_folders(read_folders(machine.depth, machine.temporary)));
     const GpuFacts gpus = read_gpus(machine.root, machine.nvml);
     add("GPUs", check_gpus(gpus));
-    const LibraryFacts libraries = read_libraries(machine.program);
-    add("libraries", check_libraries(libraries, gpus.cuda));
 
     found.facts = {{"GPUs", kinds_of(gpus.gpus)},
                    {"CPUs", std::to_string(cores.allowed)},
                    {"slurm-dp", machine.version}};
-    if (const auto mtu = mtu_for_others(network)) found.facts["MTU"] = std::to_string(*mtu);
+    if (const auto mtu = mtu_for_others(network, machine.address)) found.facts["MTU"] = std::to_string(*mtu);
     if (!gpus.driver.empty()) found.facts["driver"] = gpus.driver;
+    if (utsname system{}; uname(&system) == 0) found.facts["kernel"] = printable(system.release, 80);
+    if (!cores.model.empty()) found.facts["CPU model"] = cores.model;
+    if (!machine.has_gpus) spare_whoever_has_none(found.topics);
+    if (cores.slowest_core > 0) found.measures["cores"] = cores.slowest_core;
+    if (const auto& memory = cores.memory_bandwidth; !memory.empty())
+        found.measures["memory"] = *std::ranges::max_element(memory);
+    if (!is_all) return found;
+
+    const LibraryFacts libraries = read_libraries(machine.program);
+    add("libraries", check_libraries(libraries, gpus.cuda));
     if (const auto nccl = libraries.found.find("NCCL"); nccl != libraries.found.end())
         found.facts["NCCL"] = nccl->second.substr(0, nccl->second.find(','));
-    if (utsname system{}; uname(&system) == 0) found.facts["kernel"] = printable(system.release, 80);
 
     // Another program does not care about PyTorch.
     const std::string& given = machine.program;
@@ -72,36 +89,48 @@ Examination examine_machine(const Machine& machine) {
     return found;
 }
 
-std::string to_text(const Examination& examination) {
-    nlohmann::json topics = nlohmann::json::array();
+wire::NodeExamination message_of(const Examination& examination) {
+    wire::NodeExamination message;
+    message.set_host(examination.host);
     for (const Topic& topic : examination.topics) {
-        nlohmann::json findings = nlohmann::json::array();
-        for (const Finding& one : topic.findings)
-            findings.push_back({one.check, static_cast<int>(one.level), one.seen, one.why, one.remedy});
-        topics.push_back({topic.name, std::move(findings)});
+        auto& told = *message.add_topics();
+        told.set_name(topic.name);
+        for (const Finding& one : topic.findings) {
+            auto& finding = *told.add_findings();
+            finding.set_check(one.check);
+            finding.set_level(static_cast<wire::NodeExamination::Level>(one.level));
+            finding.set_seen(one.seen);
+            finding.set_why(one.why);
+            finding.set_remedy(one.remedy);
+        }
     }
-    const nlohmann::json all = {
-        {"host", examination.host}, {"topics", std::move(topics)}, {"facts", examination.facts}};
-    return all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    for (const auto& [name, value] : examination.facts) {
+        auto& property = *message.add_properties();
+        property.set_name(name);
+        property.set_value(value);
+    }
+    for (const auto& [name, value] : examination.measures) {
+        auto& measure = *message.add_measures();
+        measure.set_name(name);
+        measure.set_value(value);
+    }
+    return message;
 }
 
-Try<Examination> examination_from(const std::string& text) try {
-    const auto all = nlohmann::json::parse(text);
+Examination examination_of(const wire::NodeExamination& message) {
     Examination found;
-    found.host = printable(all.at("host").get<std::string>(), 80);
-    for (const auto& topic : all.at("topics")) {
+    found.host = printable(message.host(), 80);
+    for (const auto& topic : message.topics()) {
         Findings findings;
-        for (const auto& one : topic.at(1)) {
-            const int level = one.at(1).get<int>();
-            if (level < 0 || level > static_cast<int>(Level::fault)) return fail("no such level");
-            findings.push_back({one.at(0), static_cast<Level>(level), one.at(2), one.at(3), one.at(4)});
+        for (const auto& one : topic.findings()) {
+            const int level = std::clamp<int>(one.level(), 0, static_cast<int>(Level::fault));
+            findings.push_back({one.check(), static_cast<Level>(level), one.seen(), one.why(), one.remedy()});
         }
-        found.topics.push_back({topic.at(0), std::move(findings)});
+        found.topics.push_back({topic.name(), std::move(findings)});
     }
-    found.facts = all.at("facts").get<NodeFacts>();
+    for (const auto& property : message.properties()) found.facts[property.name()] = property.value();
+    for (const auto& measure : message.measures()) found.measures[measure.name()] = measure.value();
     return found;
-} catch (const nlohmann::json::exception& error) {
-    return fail(std::string("another version's answer: ") + error.what());
 }
 
 }  // namespace dp::doctor

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "base/failure.hpp"
-#include "doctor/comparison.hpp"
-#include "doctor/finding.hpp"
+#include "dp.pb.h"
+#include "findings/comparison.hpp"
+#include "findings/finding.hpp"
 
 namespace dp::doctor {
 
@@ -16,11 +16,16 @@ struct Examination {
     std::string host;
     std::vector<Topic> topics;
     NodeFacts facts;
+    NodeMeasures measures;
 };
 
 struct Machine {
     std::string program;       // "": none; else its libraries are looked at, too
     std::string version = {};  // of slurm-dp
+    Depth depth = Depth::all;
+    std::string temporary = {};  // the folder for temporary files; "": that of TMPDIR, else /tmp
+    std::string address = {};    // of this machine for others; "": as its name resolves
+    bool has_gpus = true;  // whoever is to run here; else faults of GPUs and RDMA adapters are none of his
     // Except in tests these are the machine's own.
     std::string root = {};
     std::string nvml = "libnvidia-ml.so.1";
@@ -30,7 +35,7 @@ struct Machine {
 Examination examine_machine(const Machine& machine);
 
 // For other nodes of a step.
-std::string to_text(const Examination& examination);
-Try<Examination> examination_from(const std::string& text);
+wire::NodeExamination message_of(const Examination& examination);
+Examination examination_of(const wire::NodeExamination& message);
 
 }  // namespace dp::doctor

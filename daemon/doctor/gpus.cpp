@@ -74,8 +74,6 @@ Gpu read_gpu(const nvml::Library& library, Handle handle, unsigned number) {
         gpu.temperature = degrees;
     gpu.pcie_width = ask<unsigned>(library, "nvmlDeviceGetCurrPcieLinkWidth", handle);
     gpu.pcie_most = ask<unsigned>(library, "nvmlDeviceGetMaxPcieLinkWidth", handle);
-    gpu.pcie_generation = ask<unsigned>(library, "nvmlDeviceGetCurrPcieLinkGeneration", handle);
-    gpu.pcie_newest = ask<unsigned>(library, "nvmlDeviceGetMaxPcieLinkGeneration", handle);
     for (unsigned link = 0; link < kMostLinks; ++link) {
         int is_active = 0;
         if (library.call("nvmlDeviceGetNvLinkState", handle, link, &is_active) != kSuccess) continue;

@@ -8,25 +8,24 @@
 #include <string>
 #include <vector>
 
-#include "doctor/finding.hpp"
+#include "findings/finding.hpp"
 #include "nvml/library.hpp"
 
 namespace dp::doctor {
 
 // What is empty, the driver or the GPU does not tell.
 struct Gpu {
-    unsigned number = 0;                  // as nvidia-smi counts
-    std::string name;                     // "NVIDIA H100 80GB HBM3"
-    std::string problem;                  // why it cannot be asked
-    std::optional<uint64_t> lost_bits;    // uncorrected ECC errors since the driver was loaded
-    bool is_remap_pending = false;        // broken memory will be replaced at the next reset
-    bool has_remap_failed = false;        // no spare memory is left
-    uint64_t slowed_by = 0;               // nvmlClocksEventReasons
-    std::optional<unsigned> temperature;  // degrees Celsius
-    std::optional<unsigned> pcie_width, pcie_most, pcie_generation,
-        pcie_newest;                        // the link's, and what both ends can do
-    unsigned links_up = 0, links_down = 0;  // NVLink
-    bool is_fabric_down = false;            // NVSwitch's
+    unsigned number = 0;                            // as nvidia-smi counts
+    std::string name;                               // "NVIDIA H100 80GB HBM3"
+    std::string problem;                            // why it cannot be asked
+    std::optional<uint64_t> lost_bits;              // uncorrected ECC errors since the driver was loaded
+    bool is_remap_pending = false;                  // broken memory will be replaced at the next reset
+    bool has_remap_failed = false;                  // no spare memory is left
+    uint64_t slowed_by = 0;                         // nvmlClocksEventReasons
+    std::optional<unsigned> temperature;            // degrees Celsius
+    std::optional<unsigned> pcie_width, pcie_most;  // the link's, and what both ends can do
+    unsigned links_up = 0, links_down = 0;          // NVLink
+    bool is_fabric_down = false;                    // NVSwitch's
     unsigned compute_mode = 0;
     std::optional<bool> is_persistent;
     bool is_mig = false;

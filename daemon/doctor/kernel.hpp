@@ -9,7 +9,7 @@
 #include <string>
 
 #include "common/ports.hpp"
-#include "doctor/finding.hpp"
+#include "findings/finding.hpp"
 
 namespace dp::doctor {
 

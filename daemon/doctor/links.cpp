@@ -11,13 +11,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 #include <memory>
-#include <set>
 
 #include "base/errno_text.hpp"
 #include "base/text.hpp"
-#include "common/hostlist.hpp"
 
 namespace dp::doctor {
 namespace {
@@ -35,10 +32,7 @@ constexpr uint64_t kFirstSize = 64 << 10, kLargestSize = 64 << 20;
 // A transfer that takes this long says enough.
 constexpr Seconds kLongEnough{0.05};
 constexpr int kPings = 8;
-constexpr std::chrono::milliseconds kIntroduction{500};
-constexpr double kSlowLink = 1.0 / 3;                      // of the median
-constexpr double kSlowAnyway = 100e6 / 8;                  // bytes per second
-constexpr double kClocksApart = 1, kMungesPatience = 300;  // seconds
+constexpr std::chrono::milliseconds kIntroduction{200};
 
 struct FreeAddress {
     void operator()(addrinfo* one) const { freeaddrinfo(one); }
@@ -175,112 +169,6 @@ std::optional<double> bandwidth(const Peer& peer, Ask direction, double round_tr
     }
 }
 
-// What a good link has: with three nodes, one of which is slow, most are not.
-double upper_quartile(std::vector<double> values) {
-    if (values.empty()) return 0;
-    std::ranges::sort(values);
-    return values[values.size() * 3 / 4];
-}
-
-// Of an even number of values the middle one that is nearer zero: with three nodes, one of which is wrong, the others are not.
-double cautious_median(std::vector<double> values) {
-    if (values.empty()) return 0;
-    std::ranges::sort(values);
-    const double upper = values[values.size() / 2], lower = values[(values.size() - 1) / 2];
-    return std::abs(lower) < std::abs(upper) ? lower : upper;
-}
-
-std::string in_megabits(double bytes_per_second) {
-    return fmt::format("{:.3g} Mbit/s", bytes_per_second * 8 / 1e6);
-}
-
-// Nodes all of whose links are bad, so that it is theirs and not their partners'.
-std::set<uint32_t> nodes_at_fault(const std::vector<Link>& links, const std::vector<const Link*>& bad) {
-    std::map<uint32_t, size_t> all, theirs;
-    for (const Link& link : links) ++all[link.from], ++all[link.to];
-    for (const Link* link : bad) ++theirs[link->from], ++theirs[link->to];
-    std::set<uint32_t> nodes;
-    for (const auto& [node, count] : theirs)
-        if (count == all[node] && all[node] > 1) nodes.insert(node);
-    // If it is everybody's, it is nobody's own.
-    return nodes.size() * 2 > all.size() ? std::set<uint32_t>() : nodes;
-}
-
-Finding check_bandwidth(const std::vector<Link>& links, const std::vector<std::string>& hosts) {
-    std::vector<double> all;
-    for (const Link& link : links)
-        if (link.problem.empty()) all.insert(all.end(), {link.there, link.back});
-    const double usual = upper_quartile(all);
-    std::vector<const Link*> bad;
-    for (const Link& link : links)
-        if (!link.problem.empty() ||
-            std::min(link.there, link.back) < std::max(kSlowLink * usual, kSlowAnyway))
-            bad.push_back(&link);
-    const std::string usually = all.empty() ? "" : ", the usual is " + in_megabits(usual);
-    if (bad.empty())
-        return ok("links", fmt::format("{} between {} nodes, {} to {}{}", plural(links.size(), "pair"),
-                                       hosts.size(), in_megabits(*std::ranges::min_element(all)),
-                                       in_megabits(*std::ranges::max_element(all)), usually));
-    const std::set<uint32_t> nodes = nodes_at_fault(links, bad);
-    bool is_broken = false;
-    std::vector<std::string> told;
-    for (const uint32_t node : nodes) {
-        double best = 0;
-        std::string problem;
-        for (const Link* link : bad)
-            if (link->from == node || link->to == node) {
-                best = std::max(best, std::min(link->there, link->back));
-                if (!link->problem.empty()) problem = link->problem;
-            }
-        is_broken |= !problem.empty();
-        told.push_back(hosts[node] +
-                       " with all others: " + (problem.empty() ? "at most " + in_megabits(best) : problem));
-    }
-    for (const Link* link : bad) {
-        if (nodes.contains(link->from) || nodes.contains(link->to)) continue;
-        is_broken |= !link->problem.empty();
-        told.push_back(
-            hosts[link->from] + " with " + hosts[link->to] + ": " +
-            (link->problem.empty() ? in_megabits(std::min(link->there, link->back)) : link->problem));
-    }
-    constexpr size_t kMost = 5;
-    const size_t more = told.size() > kMost ? told.size() - kMost : 0;
-    told.resize(std::min(told.size(), kMost));
-    return (is_broken ? fault : warning)(
-        "links", join(told, "; ") + (more ? fmt::format("; and {} more", more) : "") + usually,
-        is_broken ? "ranks there cannot meet, or hang at their first large message"
-                  : "every all-reduce is as slow as the slowest link",
-        nodes.empty() ? "check the cables and switch ports between them" : "leave it out: --exclude=" + [&] {
-            std::vector<std::string> names;
-            for (const uint32_t node : nodes) names.push_back(hosts[node]);
-            return compress_hostlist(names);
-        }());
-}
-
-Finding check_clocks(const std::vector<Link>& links, const std::vector<std::string>& hosts) {
-    std::map<uint32_t, std::vector<double>> ahead;
-    for (const Link& link : links) {
-        if (!link.problem.empty()) continue;
-        ahead[link.to].push_back(link.ahead);
-        ahead[link.from].push_back(-link.ahead);
-    }
-    if (ahead.empty()) return ok("clocks", "not compared: no link works");
-    double worst = 0;
-    std::vector<std::string> apart;
-    for (const auto& [node, all] : ahead) {
-        const double by = cautious_median(all);
-        worst = std::abs(by) > std::abs(worst) ? by : worst;
-        if (std::abs(by) > kClocksApart)
-            apart.push_back(
-                fmt::format("{} is {:.3g} s {}", hosts[node], std::abs(by), by > 0 ? "ahead" : "behind"));
-    }
-    if (apart.empty()) return ok("clocks", fmt::format("at most {:.2g} ms apart", std::abs(worst) * 1e3));
-    return (std::abs(worst) > kMungesPatience ? fault : warning)(
-        "clocks", join(apart, ", "),
-        "munge refuses credentials that are minutes old, and the nodes' logs cannot be compared",
-        "systemctl enable --now chronyd there; chronyc tracking");
-}
-
 }  // namespace
 
 Try<LinkServer> LinkServer::open(const std::string& address) {
@@ -353,11 +241,6 @@ Link measure_link(const std::string& address, uint16_t port, const LinkToken& to
     link.there = there.value_or(0);
     link.back = back.value_or(0);
     return link;
-}
-
-Findings check_links(const std::vector<Link>& links, const std::vector<std::string>& hosts) {
-    if (links.empty()) return {};
-    return {check_bandwidth(links, hosts), check_clocks(links, hosts)};
 }
 
 }  // namespace dp::doctor

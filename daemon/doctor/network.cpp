@@ -162,7 +162,9 @@ NetworkFacts read_network(const std::string& root) {
     return facts;
 }
 
-std::optional<uint32_t> mtu_for_others(const NetworkFacts& facts) {
+std::optional<uint32_t> mtu_for_others(const NetworkFacts& facts, const std::string& address) {
+    for (const Interface& one : facts.interfaces)
+        if (!address.empty() && one.address.address == address) return one.mtu;
     const Interface* const there = interface_for_others(facts);
     return there ? std::optional(there->mtu) : std::nullopt;
 }

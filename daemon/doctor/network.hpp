@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/interfaces.hpp"
-#include "doctor/finding.hpp"
+#include "findings/finding.hpp"
 
 namespace dp::doctor {
 
@@ -38,7 +38,7 @@ struct NetworkFacts {
 // /sys below `root`.
 NetworkFacts read_network(const std::string& root);
 Findings check_network(const NetworkFacts& facts);
-// Of the interface on which MASTER_ADDR would be.
-std::optional<uint32_t> mtu_for_others(const NetworkFacts& facts);
+// Of the interface with this address, else of the one on which MASTER_ADDR would be.
+std::optional<uint32_t> mtu_for_others(const NetworkFacts& facts, const std::string& address = "");
 
 }  // namespace dp::doctor

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "doctor/finding.hpp"
+#include "findings/finding.hpp"
 
 namespace dp::doctor {
 

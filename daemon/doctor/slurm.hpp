@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/ports.hpp"
-#include "doctor/finding.hpp"
+#include "findings/finding.hpp"
 
 namespace dp::doctor {
 

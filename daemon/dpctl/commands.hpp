@@ -115,7 +115,7 @@ std::vector<std::string> not_known(const wire::StepStacks& step);
 // of ours with several ranks, all its nodes, what differs between them, and the links from each to each; rank 0 reports.
 struct DoctorOptions {
     bool json = false;
-    bool local = false;  // this node alone, also in a step
+    bool local = false;                // this node alone, also in a step
     std::vector<std::string> command;  // a program whose libraries are looked at, too
 };
 // 1 if there is a fault.
@@ -132,6 +132,16 @@ std::string doctor_text(const StepExamination& step);
 // dpctl(1) documents the keys.
 std::string doctor_json(const doctor::Examination& node);
 std::string doctor_json(const StepExamination& step);
+
+// For the daemon (loop/examiner.hpp): what this node is like, and how fast its links are.
+struct ExamineOptions {
+    bool full = false;            // measure, too
+    std::vector<uint16_t> ports;  // where partners may come to, in the order to try
+    std::string address;          // of this node for the others, if it is known
+    std::string temporary;        // the step's TMPDIR
+    bool gpus = false;            // the step has some here
+};
+int print_examination(const ExamineOptions& options);
 
 // For the daemon (loop/stack_reader.hpp): a NodeStacks of these processes on standard output.
 struct ReadStacksOptions {

@@ -11,21 +11,20 @@
 
 #include "base/text.hpp"
 #include "doctor/links.hpp"
-#include "doctor/tournament.hpp"
 #include "dp/dp.hpp"
 #include "dpctl/commands.hpp"
+#include "findings/tournament.hpp"
 
 namespace dp {
 namespace {
 
-constexpr std::chrono::milliseconds kLinkPatience{3000};
-// Who waits for a partner waits for one that begins a little later, too.
-constexpr std::chrono::milliseconds kServePatience{3500};
 // So many partners tell a bad link from a good one; with more nodes not all pairs are measured.
 constexpr uint32_t kMostRounds = 32;
 
 // No node that works takes longer, whatever --dp-timeout is: importing torch, and all rounds with a bad link in each.
 constexpr std::chrono::minutes kStepPatience{10};
+
+constexpr const char* kOtherVersion = "a node of this step has another version of slurm-dp";
 
 // What a node says before it measures.
 struct Partner {
@@ -117,11 +116,11 @@ Try<std::vector<doctor::Link>> measure_links(Run& run, const doctor::LinkServer&
         const auto partner = doctor::partner_in(round, own.node_rank, own.nodes);
         if (!partner) continue;
         if (*partner < own.node_rank) {
-            server.serve(run.token(round), kServePatience);
+            server.serve(run.token(round), doctor::kServePatience);
             continue;
         }
         const auto& [rank, address, port] = partners[*partner];
-        links.push_back(doctor::measure_link(address, port, run.token(round), kLinkPatience));
+        links.push_back(doctor::measure_link(address, port, run.token(round), doctor::kLinkPatience));
         links.back().from = own.node_rank;
         links.back().to = *partner;
     }
@@ -129,25 +128,16 @@ Try<std::vector<doctor::Link>> measure_links(Run& run, const doctor::LinkServer&
 }
 
 std::string to_text(const std::vector<doctor::Link>& links) {
-    nlohmann::json all = nlohmann::json::array();
-    for (const doctor::Link& one : links)
-        all.push_back({one.from, one.to, one.there, one.back, one.round_trip, one.ahead, one.problem});
-    return all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-Try<std::vector<doctor::Link>> links_from(const std::string& text) try {
-    std::vector<doctor::Link> links;
-    for (const auto& one : nlohmann::json::parse(text))
-        links.push_back({one.at(0), one.at(1), one.at(2), one.at(3), one.at(4), one.at(5), one.at(6)});
-    return links;
-} catch (const nlohmann::json::exception& error) {
-    return fail(std::string("another version's answer: ") + error.what());
+    wire::MeasuredLinks all;
+    for (const doctor::Link& one : links) *all.add_links() = message_of(one);
+    return all.SerializeAsString();
 }
 
 Try<StepExamination> gather(Run& run) {
     const uint32_t nodes = run.place().nodes;
     StepExamination step;
     std::vector<doctor::NodeFacts> facts;
+    std::vector<doctor::NodeMeasures> measures;
     std::vector<std::string> hosts, keys;
     std::vector<doctor::Link> links;
     for (uint32_t node = 0; node < nodes; ++node) {
@@ -157,16 +147,24 @@ Try<StepExamination> gather(Run& run) {
     DP_TRY(run.wait(keys));
     for (uint32_t node = 0; node < nodes; ++node) {
         const auto said = DP_TRY(run.hear(run.key("examination", node)));
-        step.nodes.emplace_back() = DP_TRY(doctor::examination_from(said));
+        wire::NodeExamination examination;
+        if (!examination.ParseFromString(said)) return fail(kOtherVersion);
+        step.nodes.push_back(doctor::examination_of(examination));
         hosts.push_back(step.nodes.back().host);
         facts.push_back(step.nodes.back().facts);
+        measures.push_back(step.nodes.back().measures);
         const auto measured = DP_TRY(run.hear(run.key("links", node)));
-        const auto theirs = DP_TRY(links_from(measured));
-        for (const doctor::Link& one : theirs)
-            if (one.from < nodes && one.to < nodes) links.push_back(one);
+        wire::MeasuredLinks theirs;
+        if (!theirs.ParseFromString(measured)) return fail(kOtherVersion);
+        for (const auto& one : theirs.links())
+            if (one.from() < nodes && one.to() < nodes) links.push_back(doctor::link_of(one));
     }
-    step.between = doctor::compare_nodes(facts, hosts);
-    for (auto& one : doctor::check_links(links, hosts)) step.between.push_back(std::move(one));
+    const auto add = [&](std::vector<doctor::ComparedFact> compared) {
+        for (auto& one : compared) step.between.push_back(std::move(one));
+    };
+    add(doctor::compare_nodes(facts, hosts));
+    add(doctor::compare_measures(measures, hosts));
+    add(doctor::check_links(links, hosts));
     return step;
 }
 
@@ -178,7 +176,7 @@ Try<std::optional<StepExamination>> examine_step(const doctor::Machine& machine)
         const uint32_t node = run.place().node_rank;
         const auto server = DP_TRY(doctor::LinkServer::open(run.place().node_addr));
         const auto examination = examine_machine(machine);
-        DP_TRY(run.say(run.key("examination", node), to_text(examination)));
+        DP_TRY(run.say(run.key("examination", node), message_of(examination).SerializeAsString()));
         const auto links = DP_TRY(measure_links(run, server));
         DP_TRY(run.say(run.key("links", node), to_text(links)));
     }

@@ -97,6 +97,9 @@ Try<NodePlan> World::start_daemon() {
     for (uint32_t rank = 0; rank < options_.ranks; ++rank) c.ranks.push_back(rank);
     c.tiles_conf = kTilesConf;
     c.settings = settings_;
+    const char* const temporary = std::getenv("TMPDIR");
+    c.temporary = temporary ? temporary : "";
+    c.gpus = true;  // whoever has none here has no faults of theirs
     c.secret = DP_TRY(make_secret());
     // One machine: nothing of this world leaves it.
     c.master_addr = "127.0.0.1";
@@ -105,7 +108,8 @@ Try<NodePlan> World::start_daemon() {
     if (settings_.restarts_ranks()) c.candidates = ports.candidates;
     DP_TRY(spawn_daemon(node_, write_config(c), STDERR_FILENO));
     drop_daemon_ends(node_);
-    return wait_for_plan(node_.plan_file.get(), node_.ready_read.get(), settings_.timeout());
+    return wait_for_plan(node_.plan_file.get(), node_.ready_read.get(),
+                         settings_.timeout() + settings_.longest_preflight());
 }
 
 void World::become_rank(uint32_t rank, NodePlan plan) {

@@ -155,6 +155,15 @@ void describe_watch_ranks(CLI::App& words, WatchRanksOptions& options) {
         ->check(CLI::Range(1u, kMaxTimeoutSeconds));
 }
 
+void describe_examine(CLI::App& words, ExamineOptions& options) {
+    words.group("");  // not in --help
+    words.add_flag("--full", options.full);
+    words.add_option("--port", options.ports);
+    words.add_option("--address", options.address);
+    words.add_option("--temporary", options.temporary);
+    words.add_flag("--gpus", options.gpus);
+}
+
 void describe_gpu_use(CLI::App& words, GpuUseOptions& options) {
     words.group("");  // not in --help
     words.add_option("--node", options.node)->required();
@@ -208,6 +217,8 @@ std::vector<Command> add_commands(CLI::App& app) {
             "cores,\ndisks, GPUs, libraries and PyTorch. Each check says what was seen, and if that is bad, "
             "why, and what mends it.\nAs any user, in or out of a job; exit code 1 if there is a fault.",
             examine, describe_doctor),
+        add<ExamineOptions>(app, "examine", "For dp-rendezvousd: whether this node is fit for a training.",
+                            print_examination, describe_examine),
         add<ReadStacksOptions>(app, "read-stacks", "For dp-rendezvousd: what this node's ranks are doing.",
                                print_stacks, describe_read_stacks),
         add<WatchRanksOptions>(app, "watch-ranks",

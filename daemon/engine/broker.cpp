@@ -26,12 +26,14 @@ Broker::Broker(DaemonConfig config, uid_t owner, Time now)
     generation_.emplace(config_.generation, members_, config_.settings.timeout(), now);
     restart_policy_.begin(now);
     if (config_.settings.outlives_nodes()) quorum_.emplace();
+    if (config_.settings.wants_preflight()) preflight_.emplace(config_.settings.preflight == Preflight::full);
 }
 
 Broker::Broker(DaemonConfig config, uid_t owner, Succession succession, Time now)
     : Broker(std::move(config), owner, now) {
     const size_t nodes = nodes_of(succession.roll, config_.nodes).size();
     plan_sent_ = true;
+    preflight_.reset();
     node_is_gone_ = true;
     started_ = std::min(started_, succession.lost_at);
     roll_ = succession.roll.number();
@@ -119,6 +121,11 @@ BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, T
         rank_event(node, message.rank(), now);
         check_hang(now);
     }
+    if (preflight_ && (message.has_examination() || message.has_measured_link())) {
+        if (message.has_examination()) preflight_->note(node, message.examination());
+        if (message.has_measured_link()) preflight_->note(node, message.measured_link());
+        begin_if_fit(now);
+    }
     if (message.has_hellos()) hellos(node, message.hellos(), now);
     if (message.has_arrive()) arrival(node, message.arrive(), now);
     if (message.has_request()) request(node, message.request(), now);
@@ -174,11 +181,53 @@ void Broker::join(uint32_t node, const wire::Join& join, Time now) {
         send(node, wrap(&wire::ToNode::mutable_alive, heartbeat(node, now, now)));
         return check_succession(now);
     }
-    if (members_.all_joined()) send_plan(now);
+    begin_if_fit(now);
 }
 
-// Only once every node has joined: if one cannot take part, no rank starts anywhere. That delays nobody, for
-// the world needs every node.
+// Only once every node has joined, and with --dp-preflight is found fit: if one cannot take part, no rank starts anywhere.
+// That delays nobody, for the world needs every node.
+void Broker::begin_if_fit(Time now) {
+    // The loss of a node with ranks ends the step.
+    const auto is_missing = [](const auto& node) { return !node.is_here() && !node.ranks.empty(); };
+    if (plan_sent_ || abort_ || !members_.all_joined() || std::ranges::any_of(members_.nodes(), is_missing))
+        return;
+    if (!preflight_) return send_plan(now);
+    for (;;) {
+        const NodePreflight::Step step = preflight_->advance(members_, now);
+        for (const auto& [node, message] : step.sends)
+            send(node, wrap(&wire::ToNode::mutable_measure_link, message));
+        if (!step.fitness) return;
+        for (const auto& remark : step.fitness->remarks) out_.log.push_back("--dp-preflight: " + remark);
+        if (!step.fitness->is_good() && !replace_unfit(*step.fitness, now)) return;
+        if (step.is_last) break;
+    }
+    preflight_.reset();
+    send_plan(now);
+}
+
+// Before any rank has started; else the step ends.
+bool Broker::replace_unfit(const Fitness& fitness, Time now) {
+    const std::string why = refusal(fitness, members_);
+    Settings settings = config_.settings;
+    settings.dry_run = false;  // it shows what would be
+    const bool can_replace = settings.outlives_nodes() && fitness.disagreement.empty() &&
+                             !fitness.unfit.contains(config_.node_rank);
+    if (!can_replace) return refuse(why), false;
+    std::vector<NodeOfWorld> nodes = members_.world();
+    for (const auto& [node, reason] : fitness.unfit) nodes[node].is_here = false;
+    const auto world = next_world(nodes, settings, config_.node_rank);
+    if (!world) return refuse(why + "; " + world.error().message), false;
+    out_.log.push_back("not fit for this step (--dp-preflight): " + who_is_unfit(fitness.unfit, members_) +
+                       "; it " + (*config_.settings.dry_run ? "would begin" : "begins") +
+                       (world->came.empty() && !world->shrank ? " without" : change(*world)));
+    if (*config_.settings.dry_run) return true;
+    for (const auto& [node, reason] : fitness.unfit) members_.set_unfit(node);
+    told_to_end_.clear();  // the nodes tell again
+    members_.begin_generation(*world);
+    generation_.emplace(config_.generation, members_, config_.settings.timeout(), now);
+    return true;
+}
+
 void Broker::send_plan(Time now) {
     wire::ToNode plan;
     plan.mutable_plan()->set_master_addr(config_.master_addr);
@@ -342,6 +391,7 @@ BrokerActions Broker::tick(Time now) {
         deliver(generation_->store.expire(now));
         deliver(generation_->collectives.expire(now));
     }
+    if (preflight_) begin_if_fit(now);
     check_succession(now);
     check_heartbeats(now);
     end_without_quorum(now);
@@ -361,11 +411,12 @@ std::optional<Time> Broker::next_deadline() const {
     if (calls && ends_soon_after(*calls)) calls = generation_->start_deadlines.end(members_);
     const auto ended = restart_ && restart_->is_ending() ? std::optional(restart_->deadline()) : std::nullopt;
     const auto follows = succession_ && !abort_ ? std::optional(succession_->next_deadline()) : std::nullopt;
-    const auto next = earliest({calls, ended, follows, quorum_lost_at_, authorization_.next_deadline(),
-                                usage_.next_deadline(), stacks_.next_deadline(), heartbeats_.next_deadline(),
-                                held_deaths_.next_deadline(), generation_->vanished.next_deadline(),
-                                death_reports_.next_deadline(), generation_->stopped.next_deadline(),
-                                finished_ ? std::nullopt : leave_at_});
+    const auto examined = preflight_ && !abort_ ? preflight_->next_deadline() : std::nullopt;
+    const auto next = earliest(
+        {calls, ended, examined, follows, quorum_lost_at_, authorization_.next_deadline(),
+         usage_.next_deadline(), stacks_.next_deadline(), heartbeats_.next_deadline(),
+         held_deaths_.next_deadline(), generation_->vanished.next_deadline(), death_reports_.next_deadline(),
+         generation_->stopped.next_deadline(), finished_ ? std::nullopt : leave_at_});
     if (is_ending()) return next;
     return earliest({next, generation_->torch_arrivals.next_notice(),
                      generation_->hang_watch.next_deadline(config_.settings.hang_timeout()),

@@ -22,6 +22,7 @@
 #include "engine/hang_watch.hpp"
 #include "engine/heartbeats.hpp"
 #include "engine/membership.hpp"
+#include "engine/node_preflight.hpp"
 #include "engine/notices.hpp"
 #include "engine/peer_authorization.hpp"
 #include "engine/quorum.hpp"
@@ -124,6 +125,7 @@ class Broker {
     StepsRepeated steps_repeated_;                    // across generations, until one takes a step
 
     bool plan_sent_ = false;
+    std::optional<NodePreflight> preflight_;    // with --dp-preflight, before the plan
     std::optional<Quorum> quorum_;              // where the step outlives its nodes
     uint32_t roll_ = 0;                         // the number of the last one
     std::optional<SuccessionWait> succession_;  // until the first generation of an elected broker
@@ -148,6 +150,8 @@ class Broker {
     bool is_of_another_generation(const wire::FromNode& message) const;
     void join(uint32_t node, const wire::Join& join, Time now);
     bool is_awaited(uint32_t node, const wire::Join& join) const;
+    void begin_if_fit(Time now);
+    bool replace_unfit(const Fitness& fitness, Time now);
     void send_plan(Time now);
     wire::Roll next_roll(Time now);
     void alive(uint32_t node, const wire::Alive& said, Time now);
@@ -174,7 +178,8 @@ class Broker {
     const std::string& abort_reason() const {
         return abort_ ? abort_->reason() : wire::Abort::default_instance().reason();
     }
-    void abort(const Death& cause);
+    void abort(const Death& cause, bool is_told = false);
+    void refuse(const std::string& why);
     void died(const wire::RankEvent& exit, Time now);
     void dead(const std::vector<Death>& held, Time now);
     void dead(const Death& death, Time now);

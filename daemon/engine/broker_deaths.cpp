@@ -13,10 +13,17 @@
 
 namespace dp {
 
-void Broker::abort(const Death& cause) {
+// Before any rank starts.
+void Broker::refuse(const std::string& why) {
+    out_.log.push_back(why);
+    abort({why}, true);
+}
+
+void Broker::abort(const Death& cause, bool is_told) {
     if (abort_) return;  // the first cause wins: the others follow from it
     restart_.reset();
     abort_ = abort_message(cause.reason, cause.grace);
+    abort_->set_is_told(is_told);
     abort_->mutable_dead()->Add(cause.ranks.begin(), cause.ranks.end());
     // Before the plan is out, this node's part of the daemon sees to it (Node::abort).
     if (plan_sent_) out_.log.push_back(cause.reason + "; ending the step");
@@ -61,7 +68,8 @@ void Broker::dead(const Death& death, Time now) {
         return;
     }
     if (config_.settings.restarts_ranks()) return end_generation(death, now);
-    if (!config_.settings.reports_failures()) return abort(death);
+    // A world that has not begun does not begin without a node.
+    if (!config_.settings.reports_failures() || (death.of_node && !plan_sent_)) return abort(death);
     if (abort_) return;
     death_reports_.add(death);
     tell_deaths(now);

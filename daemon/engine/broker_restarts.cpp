@@ -129,7 +129,9 @@ std::string Broker::change(const NextWorld& world) const {
                compress_hostlist(came);
     if (world.shrank)
         out += std::string(came.empty() ? " with " : " and ") + plural(world.size, "rank") + " on " +
-               plural(members_.places().front().nodes(), "node");
+               plural(static_cast<size_t>(std::ranges::count_if(
+                          world.ranks, [](const auto& ranks) { return !ranks.empty(); })),
+                      "node");
     return out;
 }
 

@@ -16,7 +16,7 @@
 #include "dp/dp.h"
 #include "engine/answers.hpp"
 #include "engine/membership.hpp"
-#include "engine/preflight.hpp"
+#include "engine/rank_facts.hpp"
 #include "engine/time.hpp"
 
 namespace dp {

@@ -125,9 +125,14 @@ void Membership::lose(uint32_t node) {
         if (!ranks_[rank].said_hello && !ranks_[rank].has_exited()) --awaited_;
 }
 
+void Membership::set_unfit(uint32_t node) {
+    nodes_[node].tasks = 0;
+    nodes_[node].port = 0;
+}
+
 std::vector<NodeOfWorld> Membership::world() const {
     std::vector<NodeOfWorld> out;
-    for (const Node& node : nodes_) out.push_back({node.is_here(), node.tasks, node.ranks});
+    for (const Node& node : nodes_) out.push_back({node.is_here() && node.tasks > 0, node.tasks, node.ranks});
     return out;
 }
 
@@ -152,6 +157,7 @@ std::vector<wire::Place> Membership::places() const {
         places[node].mutable_ranks()->Add(nodes_[node].ranks.begin(), nodes_[node].ranks.end());
         places[node].set_nodes(static_cast<uint32_t>(by_rank.size()));
         places[node].set_world_size(static_cast<uint32_t>(ranks_.size()));
+        places[node].set_is_unfit(nodes_[node].joined && nodes_[node].tasks == 0);
     }
     return places;
 }

@@ -33,7 +33,7 @@ class Membership {
         std::string host;
         std::string address;
         uint16_t port = 0;               // where it can be the next broker; 0: it cannot
-        uint32_t tasks = 0;              // that can have ranks
+        uint32_t tasks = 0;              // that can have ranks; of a node that is not fit none
         std::vector<uint32_t> ranks;     // by local rank; of a spare none
         std::vector<std::string> tiles;  // for the table, by local rank; or none
         bool joined = false;
@@ -42,7 +42,7 @@ class Membership {
         Time clock{};        // its own, when it last told
         Time clock_ahead{};  // of its clock, before the broker's
         bool is_here() const { return joined && !left && !lost; }
-        bool is_spare() const { return is_here() && ranks.empty(); }
+        bool is_spare() const { return is_here() && tasks > 0 && ranks.empty(); }
     };
 
     // `hosts`: by node rank; shorter or empty if the launcher could not tell. `start`: the broker's.
@@ -56,6 +56,8 @@ class Membership {
     void note_id(uint32_t rank, Time now);
     void leave(uint32_t node);
     void lose(uint32_t node);
+    // It stays in the step, and gets no ranks in the next generation or later.
+    void set_unfit(uint32_t node);
     // For next_world.
     std::vector<NodeOfWorld> world() const;
     // All ranks begin another life, on these nodes: nothing has been heard of them.
@@ -74,6 +76,7 @@ class Membership {
     bool all_joined() const { return joined_ == nodes_.size(); }
     bool all_left() const { return gone_ == nodes_.size(); }
     bool nobody_is_here() const { return gone_ == joined_; }
+    size_t here_count() const { return joined_ - gone_; }
     bool all_exited() const { return exited_ == ranks_.size(); }
     size_t living() const { return ranks_.size() - exited_; }
     bool all_started() const { return started_ == ranks_.size(); }

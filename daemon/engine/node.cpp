@@ -69,10 +69,10 @@ NodeActions Node::on_joined(const std::string& address, Time now) {
     join.set_address(address);
     join.set_clock_ms(now.count());
     join.mutable_ranks()->Add(config_.ranks.begin(), config_.ranks.end());
-    join.set_tasks(config_.tasks);
+    join.set_tasks(is_unfit_ ? 0 : config_.tasks);
     join.mutable_addresses()->Add(facts_.addresses.begin(), facts_.addresses.end());
     if (config_.settings.wants_table()) join.mutable_tiles()->Add(config_.tiles.begin(), config_.tiles.end());
-    join.set_port(facts_.port);
+    join.set_port(is_unfit_ ? 0 : facts_.port);
     if (generation_.is_ending) {
         const std::vector<uint32_t> rejoined = survivors_.ranks();
         join.mutable_rejoined()->Add(rejoined.begin(), rejoined.end());
@@ -99,11 +99,13 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
         for (const auto& target : message.reply().targets()) callers.push_back({target.rank(), target.id()});
         answer(callers, message.reply().reply());
     }
-    if (message.has_abort()) abort(message.abort(), config_.broker || facts_.own_stderr, now);
+    if (const auto& why = message.abort(); message.has_abort())
+        abort(why, config_.broker ? !why.is_told() : facts_.own_stderr, now);
     if (message.has_deaths()) tell_deaths(message.deaths());
     if (message.has_who_owns()) out_.lookups.push_back(message.who_owns());
     if (const auto& told = message.status(); message.has_status())
         tell_asker(told.connection(), wrap(&wire::ToRank::mutable_status, told.status()));
+    if (message.has_measure_link()) out_.measure_links.push_back(message.measure_link());
     if (message.has_measure()) {
         auto& connections = out_.measure.emplace();
         for (uint32_t rank : config_.ranks) connections.push_back(ranks_.connection_of(rank));
@@ -147,7 +149,12 @@ void Node::plan(const wire::Plan& message, Time now) {
         published_ && generation_.is_ending && plan.place && plan.generation == generation_.number + 1;
     if (message.has_roll() && (!published_ || is_next))
         perform(election_.note(message.roll(), config_.nodes), now);
+    if (message.has_place()) is_unfit_ = message.place().is_unfit();
     if (!std::exchange(published_, true)) {
+        if (plan.place && plan.place->ranks != config_.ranks) {
+            take_place(message.place());
+            tell_what_tasks_were_told(now);
+        }
         out_.plan = std::move(plan);
     } else if (is_next) {
         begin_generation(message, now);

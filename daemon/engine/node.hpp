@@ -87,6 +87,7 @@ struct NodeActions {
         std::map<uint32_t, std::optional<ConnectionId>> ranks;  // by local rank: the connection of its world
     };
     std::vector<StacksToRead> read_stacks;
+    std::vector<wire::MeasureLink> measure_links;  // with the node's examiner
     std::vector<std::string> log;
 };
 
@@ -175,6 +176,7 @@ class Node {
     std::optional<Time> lease_;            // where ranks may begin elsewhere: until when they may live here
     std::map<uint32_t, Time> told_tasks_;  // to end, when
     bool published_ = false;               // a plan, or that there is none
+    bool is_unfit_ = false;                // it gets no ranks (--dp-preflight)
     struct {
         uint32_t number = 0;
         bool is_ending = false;        // its ranks are, for the next one
@@ -230,6 +232,8 @@ class Node {
     void exited(uint32_t local_rank, int status, Time now);
     void end_generation(const wire::EndGeneration& message, Time now);
     void begin_generation(const wire::Plan& message, Time now);
+    std::vector<uint32_t> take_place(const wire::Place& place);
+    void tell_what_tasks_were_told(Time now);
     void survive(uint32_t local_rank, ConnectionId connection, int32_t pid, const wire::Plan& plan,
                  const std::string& reason, Time now);
     void rejoin(uint32_t rank, const wire::Rejoin& message);

@@ -123,15 +123,11 @@ void Node::tell_told(uint32_t rank) {
 
 // Of the last generation only survivors are alive, so no other open connection can be a rank's.
 void Node::begin_generation(const wire::Plan& message, Time now) {
-    const auto& place = message.place();
-    const std::vector<uint32_t> before =
-        std::exchange(config_.ranks, {place.ranks().begin(), place.ranks().end()});
-    config_.world_size = place.world_size();
+    LocalRanks old = std::move(ranks_);
+    const std::vector<uint32_t> before = take_place(message.place());
     ++generation_.number;
     generation_.is_ending = generation_.has_lost_broker = generation_.has_stepped = false;
-    LocalRanks old = std::exchange(ranks_, LocalRanks(config_.ranks));
     const Survivors survivors = std::exchange(survivors_, Survivors());
-    pending_arrivals_ = PendingArrivals(config_.ranks);
     waiting_.clear();
     deaths_.Clear();
     const std::string reason = termination_.abort() ? termination_.abort()->reason() : "";
@@ -154,7 +150,20 @@ void Node::begin_generation(const wire::Plan& message, Time now) {
         if (!kept.contains(connection)) out_.close.push_back(connection);
     for (const auto& [local, status] : std::exchange(late_exits_, {}))
         if (local < config_.ranks.size()) exited(local, status, now);
-    // What Slurm has told a task holds for its next ranks, too.
+    tell_what_tasks_were_told(now);
+}
+
+// Returns the ranks that the node had.
+std::vector<uint32_t> Node::take_place(const wire::Place& place) {
+    std::vector<uint32_t> before = std::exchange(config_.ranks, {place.ranks().begin(), place.ranks().end()});
+    config_.world_size = place.world_size();
+    ranks_ = LocalRanks(config_.ranks);
+    pending_arrivals_ = PendingArrivals(config_.ranks);
+    return before;
+}
+
+// What Slurm has told a task holds for its next ranks, too.
+void Node::tell_what_tasks_were_told(Time now) {
     for (const auto& [task, at] : told_tasks_)
         if (task < config_.ranks.size() && now - at <= kToldHolds) tell_told(config_.ranks[task]);
 }

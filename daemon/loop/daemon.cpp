@@ -17,7 +17,6 @@
 #include "common/plan_file.hpp"
 #include "common/read_file.hpp"
 #include "framing.hpp"
-#include "loop/helper_program.hpp"
 #include "loop/socket_owner.hpp"
 
 namespace dp {
@@ -130,6 +129,7 @@ Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
                          " is not watched, so no hang is noticed (--dp-hang-timeout): " +
                          printable(news.unwatchable()));
             });
+    if (config_.settings.wants_preflight()) examine_node();
     if (config_.settings.wants_table()) wait_for_tiles();
     look_timer_.after(kLookEvery);
     if (config_.broker)
@@ -167,6 +167,22 @@ void Daemon::start_broker() {
     coordinator_ = {Fd(kFdCoordinator), config_.coordinator_port};
     if (config_.settings.serves_torch()) serve_torch();
     perform(node_.on_joined(config_.master_addr, now()));
+}
+
+// Meanwhile the nodes find each other.
+void Daemon::examine_node() {
+    std::vector<std::string> command = {dpctl_program(), "examine"};
+    if (config_.settings.preflight == Preflight::full) {
+        command.emplace_back("--full");
+        for (const uint16_t port : binding_order(config_.candidates, read_ephemeral_range()))
+            command.insert(command.end(), {"--port", std::to_string(port)});
+    }
+    if (config_.gpus) command.emplace_back("--gpus");
+    if (!config_.temporary.empty()) command.insert(command.end(), {"--temporary", config_.temporary});
+    const std::string& address = config_.broker ? config_.master_addr : config_.node_addr;
+    if (!address.empty()) command.insert(command.end(), {"--address", address});
+    examiner_.emplace([this](wire::FromNode found) { perform(node_.on_answer(std::move(found))); });
+    examiner_->start(base_.get(), command);
 }
 
 void Daemon::serve_torch() {
@@ -301,6 +317,7 @@ void Daemon::wait_for_tiles() {
 void Daemon::look_at_ranks() {
     look_timer_.after(kLookEvery);
     stacks_.reap();
+    if (examiner_) examiner_->reap();
     now();
     for (uint32_t local = 0; local < config_.ranks.size(); ++local)
         if (const pid_t task = tasks_.of(local)) perform(node_.on_look(local, is_stopped(task)));
@@ -408,6 +425,9 @@ void Daemon::perform(const NodeActions& actions) {
     if (actions.measure)
         perform(node_.on_answer(wrap(&wire::FromNode::mutable_usage, measure(*actions.measure))));
     for (const auto& wanted : actions.read_stacks) read_stacks(wanted);
+    for (const auto& link : actions.measure_links)
+        if (examiner_) examiner_->measure(link);
+    if (examiner_ && (actions.plan || actions.no_plan)) examiner_->finish();
     send(actions.to_broker);
     if (actions.elected) take_over(actions);
     settle();

@@ -17,6 +17,7 @@
 #include "engine/node.hpp"
 #include "loop/broker_link.hpp"
 #include "loop/broker_server.hpp"
+#include "loop/examiner.hpp"
 #include "loop/gpu_probe.hpp"
 #include "loop/keeper_server.hpp"
 #include "loop/log.hpp"
@@ -65,6 +66,7 @@ class Daemon {
     UsageReader usage_;
     GpuProbe gpus_;
     StackReader stacks_;
+    std::optional<Examiner> examiner_;    // with --dp-preflight
     std::optional<RankWatcher> watcher_;  // with --dp-hang-timeout
     MetricsServer metrics_;
     std::optional<BrokerServer> broker_server_;  // also of a relay that can be the next broker
@@ -101,6 +103,7 @@ class Daemon {
     void watch_control();
     void read_control_packets();
     void wait_for_tiles();
+    void examine_node();
 
     void perform(const NodeActions& actions);
     void perform(const BrokerActions& actions);

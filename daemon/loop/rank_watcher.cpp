@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loop/rank_watcher.hpp"
 
-#include <fcntl.h>
-#include <signal.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <utility>
 
 #include "framing.hpp"
-#include "loop/helper_program.hpp"
 
 namespace dp {
 namespace {
@@ -30,12 +24,9 @@ RankWatcher::~RankWatcher() {
 
 // It waits for nothing but its own sleep and the memory of other processes, so that it ends at once.
 void RankWatcher::end_program() {
-    event_.reset();
-    output_.reset();
-    said_.clear();
-    if (program_ == 0) return;
-    kill(program_, SIGKILL);
-    waitpid(std::exchange(program_, 0), nullptr, 0);
+    const pid_t program = program_ ? program_->end() : 0;
+    if (program != 0) waitpid(program, nullptr, 0);
+    program_.reset();
 }
 
 // What it has told of ranks no longer holds.
@@ -53,42 +44,16 @@ Try<void> RankWatcher::watch(const std::vector<pid_t>& tasks) {
     auto command = command_;
     for (const pid_t task : tasks)
         if (task != 0) command.push_back(std::to_string(task));
-    std::array<int, 2> ends{};
-    has_failed_ = pipe2(ends.data(), O_CLOEXEC) != 0;
-    if (has_failed_) return fail("no pipe for the program that watches them");
-    output_.reset(ends[0]);
-    const Fd input(ends[1]);
-    fcntl(output_.get(), F_SETFL, O_NONBLOCK);
-    program_ = spawn_helper(command, input.get());
-    if (program_ == 0) {
-        has_failed_ = true;
-        return fail(command.front() +
-                    " cannot be started; in a container, slurm-dp must be installed there, too");
-    }
-    event_.reset(event_new(base_, output_.get(), EV_READ | EV_PERSIST, on_output, this));
-    event_add(event_.get(), nullptr);
-    return {};
-}
-
-void RankWatcher::on_output(int, short, void* watcher) {
-    RankWatcher& self = *static_cast<RankWatcher*>(watcher);
-    std::array<char, 65536> some{};
-    ssize_t size = 0;
-    while ((size = ::read(self.output_.get(), some.data(), some.size())) > 0)
-        self.said_.append(some.data(), static_cast<size_t>(size));
-    const bool has_ended = size == 0 || (errno != EAGAIN && errno != EINTR);
-    while (self.said_.size() >= kFrameHeader) {
-        const auto length =
-            frame_length(reinterpret_cast<const unsigned char*>(self.said_.data()), kMaxWatched);
-        if (!length) return self.stop();
-        if (self.said_.size() < kFrameHeader + *length) break;
-        const auto news =
-            parse_message<wire::Watched>(std::string_view(self.said_).substr(kFrameHeader, *length));
-        self.said_.erase(0, kFrameHeader + *length);
-        if (!news) return self.stop();
-        self.tell(*news);
-    }
-    if (has_ended) self.stop();  // as have the tasks
+    // Before it ends, its ranks have.
+    program_.emplace(
+        [this](std::string& said) {
+            return take_frames<wire::Watched>(said, kMaxWatched,
+                                              [this](const wire::Watched& news) { tell(news); });
+        },
+        [this](HelperRun::End) { stop(); });
+    const auto started = program_->start(base_, command);
+    has_failed_ = !started;
+    return started;
 }
 
 void RankWatcher::tell(const wire::Watched& news) {

@@ -4,17 +4,14 @@
 // it reads is untrusted and takes a library to understand. It lives as long as they do.
 #pragma once
 
-#include <event2/event.h>
-
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "base/failure.hpp"
-#include "base/fd.hpp"
 #include "dp.pb.h"
-#include "loop/timer.hpp"
+#include "loop/helper_program.hpp"
 
 namespace dp {
 
@@ -39,13 +36,9 @@ class RankWatcher {
     OnNews on_news_;
     std::vector<pid_t> tasks_;  // that are watched
     std::set<uint32_t> still_;  // of them, as was told
-    pid_t program_ = 0;
-    Fd output_;
-    std::string said_;
-    EventPtr event_;
+    std::optional<HelperRun> program_;
     bool has_failed_ = false;
 
-    static void on_output(int, short, void* self);
     void end_program();
     void stop();
     void tell(const wire::Watched& news);

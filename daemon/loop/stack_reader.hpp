@@ -6,16 +6,15 @@
 
 #include <event2/event.h>
 
-#include <chrono>
 #include <functional>
 #include <list>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "base/fd.hpp"
 #include "dp.pb.h"
 #include "engine/time.hpp"
-#include "loop/timer.hpp"
+#include "loop/helper_program.hpp"
 
 namespace dp {
 
@@ -33,7 +32,6 @@ class StackReader {
     // `command`: a program and its arguments that, given --threads or not and some pids, writes a NodeStacks of one rank for each, in
     // order, and exits. `on_read` is called once for each read(), perhaps before that returns.
     StackReader(event_base* base, std::vector<std::string> command, OnRead on_read);
-    ~StackReader();  // ends the programs
     StackReader(const StackReader&) = delete;
     StackReader& operator=(const StackReader&) = delete;
 
@@ -42,16 +40,11 @@ class StackReader {
     void reap();
 
  private:
-    using Clock = std::chrono::steady_clock;
     struct Reading {
-        StackReader* reader = nullptr;
         uint64_t question = 0;
         std::vector<Process> processes;
-        pid_t program = 0;
-        Fd output;
         std::string said;
-        EventPtr event;
-        Clock::time_point deadline;
+        std::optional<HelperRun> program;
     };
     event_base* base_;
     std::vector<std::string> command_;
@@ -59,8 +52,6 @@ class StackReader {
     std::list<Reading> readings_;
     std::vector<pid_t> ended_;  // by us, and not let go by the kernel yet
 
-    static void on_output(int, short what, void* reading);
-    void wait_for_output(Reading& reading);
     void finish(Reading& reading, const std::string& problem);
     void tell(const Reading& reading, const std::string& problem);
 };

@@ -13,9 +13,10 @@ _dpctl() {
     --port) words=auto ;;
     --store) words="hold torch" ;;
     --on-failure) words="abort report restart" ;;
+    --preflight) words="off quick full" ;;
     *)
         if [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == launch ]]; then
-            words="--ranks --port --store --timeout --on-failure --hang-timeout --restarts --final-exit --grace --tensor --pipeline --verbose --daemon --help --"
+            words="--ranks --port --store --timeout --on-failure --hang-timeout --preflight --restarts --final-exit --grace --tensor --pipeline --verbose --daemon --help --"
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} =~ ^(status|history)$ ]]; then
             words="--json --help"
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == tiles ]]; then

@@ -24,6 +24,8 @@ void visit(Config& c, Visit field) {
     field("tiles_conf", c.tiles_conf);
     field("node_list", c.node_list);
     field("settings", c.settings);
+    field("gpus", c.gpus);
+    field("temporary", c.temporary);
     field("dead_after_seconds", c.dead_after_seconds);
     field("secret", c.secret);
     field("broker_host", c.broker_host);
@@ -89,6 +91,15 @@ bool from_text(std::string_view text, std::vector<Item>& out) {
 }
 
 }  // namespace
+
+bool has_gpus(const GetVariable& get) {
+    for (const char* name :
+         {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"})
+        if (const auto value = get(name);
+            value && !value->empty() && *value != "NoDevFiles" && *value != "-1")
+            return true;
+    return false;
+}
 
 std::string write_config(const DaemonConfig& config) {
     std::string text = field_line("version", std::to_string(kDaemonConfigVersion));

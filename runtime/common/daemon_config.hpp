@@ -10,7 +10,7 @@
 namespace dp {
 
 // Bump it when plugin and daemon would misunderstand each other; other versions are refused.
-inline constexpr uint32_t kDaemonConfigVersion = 8;
+inline constexpr uint32_t kDaemonConfigVersion = 9;
 
 // Descriptors in the daemon. 0 is /dev/null, 1 and 2 are task 0's.
 enum DaemonFd : int {
@@ -48,6 +48,8 @@ struct DaemonConfig : NodeOfStep {
     std::vector<std::string> tiles;
     std::string tiles_conf;           // the site's file of the nodes' accelerators; "" where it has none
     Settings settings;                // the step's, complete
+    bool gpus = false;                // with --dp-preflight: whether the step has some here
+    std::string temporary;            // with --dp-preflight: its TMPDIR; "" if it has none
     uint32_t dead_after_seconds = 0;  // how long a silent node is waited for; 0 is the default's
     std::string broker_host;          // relay: rank 0's node, for messages
     std::vector<std::string> broker_addresses;  // relay: numeric, in the order to try
@@ -59,6 +61,9 @@ struct DaemonConfig : NodeOfStep {
 
     bool operator==(const DaemonConfig&) const = default;
 };
+
+// Whether a task's environment says that it has GPUs.
+bool has_gpus(const GetVariable& get);
 
 std::string write_config(const DaemonConfig& config);
 Try<DaemonConfig> read_config(std::string_view text);

@@ -147,6 +147,13 @@ const std::vector<OptionSpec>& option_specs() {
             "no rank moves for so long: name who hangs, and where; then as on-failure says (default 0: off)",
             "0", {.plugstack = true, .dpctl = true},
             "not a number of seconds; give a whole number, or 0 to watch no rank", 0, kMaxTimeoutSeconds),
+        option<&Settings::preflight>(
+            "dp-preflight", "SLURM_DP_PREFLIGHT", "off|quick|full",
+            "examine the step's nodes before ranks start, or measure them, too (default off)", "off",
+            {.plugstack = true, .dpctl = true},
+            "no such examination; give quick (what a step needs, within a second), full (cores, memory and "
+            "the links "
+            "between nodes are measured, too, within a minute) or off"),
         option<&Settings::restarts>("dp-restarts", "SLURM_DP_RESTARTS", "N",
                                     "with on-failure=restart: how often at most (default 10)", "10",
                                     {.plugstack = true, .dpctl = true},

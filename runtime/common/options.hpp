@@ -17,6 +17,8 @@ namespace dp {
 
 inline constexpr uint32_t kDefaultTimeoutSeconds = 300;
 inline constexpr uint32_t kMaxTimeoutSeconds = 86400;
+// A plan may be so much later.
+inline constexpr std::chrono::seconds kLongestPreflight{90};
 inline constexpr uint32_t kMaxWorldSize = 1 << 20;
 inline constexpr uint16_t kLowestPort = 1024;
 // On one node; what a step really owns is known there.
@@ -28,6 +30,8 @@ inline constexpr uint32_t kMaxNodes = 1 << 16;
 enum class StoreKind { hold, torch };
 // What the first death means for the other ranks; restart: all start again, in the same allocation.
 enum class FailureAction { abort, report, restart };
+// Whether nodes are examined before the ranks start (daemon/doctor).
+enum class Preflight { off, quick, full };
 // Exit codes of a program, ascending.
 using ExitCodes = std::vector<uint8_t>;
 // Which devices a task sees: those of all the step's ranks on its node, in rank order, or its own alone.
@@ -47,6 +51,7 @@ struct Settings {
     std::optional<uint32_t> spares;                // nodes without ranks until another is lost
     std::optional<uint32_t> min_nodes;             // fewest with ranks; if empty, the world keeps its size
     std::optional<uint32_t> hang_timeout_seconds;  // 0: nobody looks
+    std::optional<Preflight> preflight;
     std::optional<uint32_t> tensor;
     std::optional<uint32_t> pipeline;
     std::optional<uint32_t> tiles;  // per rank; 0: auto. If empty, tiles are ignored
@@ -65,6 +70,10 @@ struct Settings {
         return std::chrono::seconds(hang_timeout_seconds.value_or(0));
     }
     std::chrono::seconds grace() const { return std::chrono::seconds(grace_seconds.value_or(0)); }
+    bool wants_preflight() const { return preflight.value_or(Preflight::off) != Preflight::off; }
+    std::chrono::seconds longest_preflight() const {
+        return wants_preflight() ? kLongestPreflight : std::chrono::seconds(0);
+    }
     // Whether it may go on without a node.
     bool outlives_nodes() const { return restarts_ranks() && (*spares > 0 || min_nodes); }
     bool serves_torch() const { return store == StoreKind::torch; }

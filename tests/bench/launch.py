@@ -39,6 +39,12 @@ TILES = {
     "--dp-world=auto": (True, ["--dp-world=auto"]),
     "--dp-tiles=4": (True, ["--dp-tiles=4"]),
 }
+PREFLIGHT = {
+    "no plugin": (False, []),
+    "--dp-world=auto": (True, ["--dp-world=auto"]),
+    "--dp-preflight=quick": (True, ["--dp-preflight=quick"]),
+    "--dp-preflight=full": (True, ["--dp-preflight=full"]),
+}
 
 
 class Shape(NamedTuple):
@@ -55,6 +61,7 @@ class Shape(NamedTuple):
 
 SHAPES = {
     "4": Shape(4, 4, CASES, [("plugin, no option", "no plugin", "percent", 2), ("--dp-world=auto", "plugin, no option", "ms", 15)], SELDOM),
+    "preflight": Shape(4, 4, PREFLIGHT, [("--dp-preflight=quick", "--dp-world=auto", "ms", 300)], {"no plugin", "--dp-preflight=full"}, 60),
     "32": Shape(32, 4, CASES, [("--dp-world=auto", "plugin, no option", "percent", 10)], SELDOM),
 }
 
@@ -73,7 +80,7 @@ SHAPES |= {"tiles": masks(nodes=32, rounds=2000), "tiles2": masks(nodes=2, round
 
 
 EMULATED_SHAPES = {"tiles", "tiles2"}  # which have no peers
-SMOKE = ["4", "tiles2"]
+SMOKE = ["4", "preflight", "tiles2"]
 
 
 class Once(NamedTuple):

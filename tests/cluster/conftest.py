@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests on the local cluster share: `cluster` is a Slurm of two nodes with the plugin, for the whole run of pytest."""
+import contextlib
 import os
 import shutil
 import signal
@@ -59,6 +60,16 @@ def pytest_runtest_makereport(item, call):
         cluster.assert_idle(deadline=40)
     except (AssertionError, subprocess.SubprocessError) as left:
         print(left)
+
+
+@contextlib.contextmanager
+def planted_on(cluster, node, plant, undo):
+    """A fault on one node: two lines of shell as root there, one that makes it and one that mends it."""
+    cluster.node(node, plant, check=True)
+    try:
+        yield
+    finally:
+        cluster.node(node, undo, check=True)
 
 
 @pytest.fixture(scope="session")

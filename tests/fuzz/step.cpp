@@ -15,6 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const uint8_t kind = bytes.byte();
     Settings more;
     if (kind >= 128) more.min_nodes = 1;
+    if (kind % 8 == 7) more.preflight = kind % 16 == 7 ? Preflight::quick : Preflight::full;
     Simulation step(kNodes, kRanks / kNodes, Time(10000), want_table, static_cast<FailureAction>(kind % 3),
                     more);
     std::set<std::pair<uint32_t, uint64_t>> calls;  // rank, id

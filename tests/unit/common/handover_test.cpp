@@ -94,7 +94,7 @@ TEST(DaemonConfig, TilesMayBeUnknownAndAreOneTextATask) {
 TEST(DaemonConfig, AnotherVersionIsRefusedByName) {
     std::string text = write_config(example());
     const std::string now = "version=" + std::to_string(kDaemonConfigVersion);
-    text.replace(text.find(now), now.size(), "version=9");
+    text.replace(text.find(now), now.size(), "version=99");
     auto back = read_config(text);
     ASSERT_FALSE(back);
     EXPECT_NE(back.error().message.find("different versions"), std::string::npos);

@@ -9,21 +9,23 @@
 #include <functional>
 #include <string>
 
-#include "doctor/finding.hpp"
+#include "findings/finding.hpp"
 
 namespace dp::doctor {
 
-inline Finding finding_of(const Findings& all, const std::string& check) {
-    for (const Finding& one : all)
+template <typename Found>
+Found finding_of(const std::vector<Found>& all, const std::string& check) {
+    for (const Found& one : all)
         if (one.check == check) return one;
     ADD_FAILURE() << "no check " << check;
     return {};
 }
 
 // Names of the checks that are not ok.
-inline std::vector<std::string> complaints(const Findings& all) {
+template <typename Found>
+std::vector<std::string> complaints(const std::vector<Found>& all) {
     std::vector<std::string> names;
-    for (const Finding& one : all)
+    for (const Found& one : all)
         if (one.level != Level::ok) names.push_back(one.check);
     return names;
 }

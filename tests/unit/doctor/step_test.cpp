@@ -4,10 +4,10 @@
 #include <set>
 #include <thread>
 
-#include "doctor/comparison.hpp"
 #include "doctor/examination.hpp"
 #include "doctor/links.hpp"
-#include "doctor/tournament.hpp"
+#include "findings/comparison.hpp"
+#include "findings/tournament.hpp"
 #include "found.hpp"
 
 namespace dp::doctor {
@@ -40,13 +40,53 @@ constexpr LinkToken kToken = {4711, 3};
 
 const std::vector<std::string> kHosts = {"node01", "node02", "node03", "node04"};
 
+std::vector<size_t> odd_ones(const std::vector<std::string>& mtus) {
+    std::vector<NodeFacts> nodes;
+    for (const auto& mtu : mtus) nodes.push_back({{"MTU", mtu}});
+    return compare_nodes(nodes, kHosts).at(0).odd;
+}
+
+TEST(DoctorComparison, WhoIsInTheMinorityIsTheOddOne) {
+    using Odd = std::vector<size_t>;
+    EXPECT_EQ(odd_ones({"1500", "1500", "1500", "1500"}), Odd());
+    EXPECT_EQ(odd_ones({"1500", "9000", "1500", "1500"}), Odd({1}));
+    EXPECT_EQ(odd_ones({"1500", "9000", "9000", "9000"}), Odd({0}));
+    EXPECT_EQ(odd_ones({"1500", "9000", "1500", "9000"}), Odd());
+    EXPECT_EQ(odd_ones({"1280", "9000", "1500", "9000"}), Odd());
+    EXPECT_EQ(odd_ones({"1280", "1500", "9000"}), Odd());
+    EXPECT_EQ(odd_ones({"1280", "1500"}), Odd());
+}
+
+std::vector<size_t> slow_ones(const std::vector<double>& memory) {
+    std::vector<NodeMeasures> nodes;
+    for (const double one : memory) nodes.push_back({{"memory", one * 1e9}, {"cores", 5e9}});
+    const auto found = compare_measures(nodes, {"node01", "node02", "node03", "node04", "node05"});
+    EXPECT_EQ(finding_of(found, "cores").level, Level::ok);
+    return finding_of(found, "memory").odd;
+}
+
+TEST(DoctorComparison, WhoIsMuchSlowerThanUsualIsTheOddOne) {
+    using Odd = std::vector<size_t>;
+    EXPECT_EQ(slow_ones({10, 10.2, 9.9, 10.1, 9.8}), Odd());
+    EXPECT_EQ(slow_ones({10, 10.2, 4.5, 10.1, 9.8}), Odd({2}));
+    EXPECT_EQ(slow_ones({4, 10, 4.5, 10.1, 9.8}), Odd({0, 2}));
+    EXPECT_EQ(slow_ones({10, 10, 6, 10, 10}), Odd()) << "slower, and not much";
+    EXPECT_EQ(slow_ones({10, 4.9}), Odd({1}));
+    EXPECT_EQ(slow_ones({10, 5.1}), Odd());
+    // They are all different.
+    EXPECT_EQ(slow_ones({10, 3, 6, 15, 20}), Odd());
+    EXPECT_EQ(compare_measures({{{"memory", 1e9}}, {}}, kHosts).size(), 0U) << "of one alone";
+    const auto found = compare_measures({{{"memory", 2e9}}, {{"memory", 10e9}}, {{"memory", 11e9}}}, kHosts);
+    EXPECT_EQ(found.at(0).seen, "node01 has 2 GB/s, the usual is 10");
+}
+
 TEST(DoctorComparison, WhoDiffersIsNamed) {
     const NodeFacts usual = {{"driver", "580.65"}, {"MTU", "9000"}, {"CPUs", "64"}};
     std::vector<NodeFacts> nodes(4, usual);
     EXPECT_EQ(complaints(compare_nodes(nodes, kHosts)), std::vector<std::string>());
     nodes[1]["driver"] = "570.12";
     nodes[3]["MTU"] = "1280";
-    const Findings found = compare_nodes(nodes, kHosts);
+    const auto found = compare_nodes(nodes, kHosts);
     EXPECT_EQ(complaints(found), (std::vector<std::string>{"MTU", "driver"}));
     EXPECT_EQ(finding_of(found, "driver").seen, "node02 has 570.12; 3 others have 580.65");
     EXPECT_EQ(finding_of(found, "MTU").level, Level::fault);
@@ -65,7 +105,8 @@ std::vector<Link> healthy_links() {
 }
 
 Findings check(const std::vector<Link>& links) {
-    return check_links(links, kHosts);
+    const auto found = check_links(links, kHosts);
+    return {found.begin(), found.end()};
 }
 
 TEST(DoctorLinks, FindsEachFaultAndNothingElse) {
@@ -101,7 +142,7 @@ TEST(DoctorLinks, OfThreeNodesOne) {
     const std::vector<std::string> hosts = {"node01", "node02", "node03"};
     const std::vector<Link> slow = {
         {0, 1, 1e9, 1e9, 1e-4, 0, ""}, {0, 2, 2e7, 2e7, 1e-4, -10, ""}, {1, 2, 2e7, 2e7, 1e-4, -10, ""}};
-    const Findings found = check_links(slow, hosts);
+    const auto found = check_links(slow, hosts);
     EXPECT_THAT(finding_of(found, "links").seen, HasSubstr("node03 with all others"));
     EXPECT_EQ(finding_of(found, "clocks").seen, "node03 is 10 s behind");
 }
@@ -143,21 +184,71 @@ TEST(DoctorLinks, StrangersAndLatecomersAreSentAway) {
     server->serve(kToken, std::chrono::milliseconds(50));  // and nobody comes
 }
 
-TEST(DoctorExamination, TravelsAsText) {
+TEST(DoctorLinks, ABrokenPairIsToldBesideABrokenNode) {
+    std::vector<Link> links = healthy_links();
+    for (Link& link : links) {
+        if (link.from == 3 || link.to == 3) link.problem = "no connection";
+        if (link.from == 0 && link.to == 1) link.problem = "no answer";
+    }
+    const auto found = check_links(links, kHosts);
+    ASSERT_EQ(found.size(), 3U);
+    EXPECT_EQ(found[0].odd, std::vector<size_t>{3});
+    EXPECT_THAT(found[0].seen, HasSubstr("node04 with all others: no connection"));
+    EXPECT_THAT(found[1].seen, HasSubstr("node01 with node02: no answer"));
+    EXPECT_TRUE(found[1].odd.empty());
+}
+
+TEST(DoctorLinks, ASlowNodeIsOddOnlyIfItIsHopeless) {
+    const auto odd_at = [](double share) {
+        std::vector<Link> links = healthy_links();
+        for (Link& link : links)
+            if (link.from == 2 || link.to == 2) link.there = link.back = share * 1.2e9;
+        return check_links(links, kHosts).at(0);
+    };
+    EXPECT_EQ(odd_at(0.2).level, Level::warning);
+    EXPECT_TRUE(odd_at(0.2).odd.empty());
+    EXPECT_EQ(odd_at(0.05).odd, std::vector<size_t>{2});
+}
+
+TEST(DoctorLinks, NumbersThatCannotBeAreAProblem) {
+    const double infinite = 1 / 0.0;
+    for (const Link& made_up :
+         {Link{0, 1, -1, 1, 1, 1, ""}, Link{0, 1, 1, infinite, 1, 1, ""},
+          Link{0, 1, 1, 1, infinite - infinite, 1, ""}, Link{0, 1, 1, 1, 1, infinite, ""}})
+        EXPECT_EQ(link_of(message_of(made_up)).problem, "measured nonsense");
+    EXPECT_EQ(link_of(message_of({0, 1, 2, 3, 4, -5, ""})).problem, "");
+}
+
+TEST(DoctorExamination, TravelsAsMessage) {
     Examination one;
     one.host = "node01";
     one.topics = {
-        {"kernel", {ok("clock", "synchronized"), fault("ptrace", "a \"quoted\"\nseen", "why", "do")}}};
+        {"kernel", {ok("clock", "synchronized"), fault("ptrace", "no \xff text\nseen", "why", "do")}}};
     one.facts = {{"MTU", "9000"}};
-    const auto other = examination_from(to_text(one));
-    ASSERT_TRUE(other) << other.error().message;
-    EXPECT_EQ(other->host, one.host);
-    EXPECT_EQ(other->facts, one.facts);
-    ASSERT_EQ(other->topics.size(), 1U);
-    EXPECT_EQ(other->topics[0].findings, one.topics[0].findings);
-    for (const char* text : {"", "{}", "[1]", R"({"host": 1})",
-                             R"({"host": "a", "topics": [["x", [["c", 7, "", "", ""]]]], "facts": {}})"})
-        EXPECT_FALSE(examination_from(text)) << text;
+    wire::NodeExamination message;
+    ASSERT_TRUE(message.ParseFromString(message_of(one).SerializeAsString()));
+    const Examination other = examination_of(message);
+    EXPECT_EQ(other.host, one.host);
+    EXPECT_EQ(other.facts, one.facts);
+    ASSERT_EQ(other.topics.size(), 1U);
+    EXPECT_EQ(other.topics[0].findings, one.topics[0].findings);
+    // Of a later version.
+    message.mutable_topics(0)->mutable_findings(0)->set_level(static_cast<wire::NodeExamination::Level>(7));
+    EXPECT_EQ(examination_of(message).topics[0].findings[0].level, Level::fault);
+}
+
+TEST(DoctorExamination, AQuickOneMeasuresNothing) {
+    Machine machine;
+    machine.depth = Depth::quick;
+    machine.scontrol = "/nonexistent/scontrol";
+    const Examination found = examine_machine(machine);
+    std::vector<std::string> topics;
+    for (const Topic& topic : found.topics) topics.push_back(topic.name);
+    EXPECT_EQ(topics, (std::vector<std::string>{"kernel", "network", "cores", "disks", "GPUs"}));
+    for (const Topic& topic : found.topics)
+        for (const Finding& one : topic.findings)
+            EXPECT_EQ(one.seen.find("writes at"), std::string::npos) << one.seen;
+    EXPECT_TRUE(found.facts.contains("kernel"));
 }
 
 }  // namespace

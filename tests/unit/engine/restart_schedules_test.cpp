@@ -34,6 +34,7 @@ class Schedule {
         step_.join_all();
         while (step_.deliver_one(0)) {
         }
+        if (is_examined_) examine_nodes();
         follow();
         for (int move = 0; move < 400 && !ended(); ++move) {
             this->move();
@@ -51,6 +52,7 @@ class Schedule {
 
     uint32_t generations() const { return generations_; }
     bool has_moved() const { return has_moved_; }
+    bool began_without_unfit() const { return has_unfit_ && step_.plans[0]; }
     size_t survivors() const { return survivors_; }
     size_t elections() const { return step_.elected.size(); }
     size_t survivors_of_brokers() const { return survivors_of_brokers_; }
@@ -66,12 +68,14 @@ class Schedule {
         bool is_between = false;         // it has left that
     };
     std::mt19937_64 random_;
+    bool is_examined_ = false;
     uint32_t dead_after_;  // s
     Simulation step_;
     std::array<std::array<Task, kTasksPerNode>, kNodes> tasks_;
     std::array<std::optional<uint32_t>, kNodes> lives_{};
     std::array<size_t, kNodes> signals_{};
     std::array<bool, kNodes> left_{};
+    bool has_unfit_ = false;
     uint32_t generations_ = 0;
     size_t survivors_ = 0;
     size_t survivors_of_brokers_ = 0;          // the broker of their last generation was lost
@@ -85,11 +89,26 @@ class Schedule {
         more.restarts = 5;
         more.spares = below(3);
         if (below(2) == 0) more.min_nodes = 1;
+        is_examined_ = below(3) == 0;
+        if (is_examined_) more.preflight = Preflight::quick;
         constexpr uint32_t kGraces[] = {0, 2, 2, 10};
         more.grace_seconds = kGraces[below(4)];
         return more;
     }
     uint64_t below(uint64_t n) { return random_() % n; }
+    // --dp-preflight: one after another says that it is fit, or not, and meanwhile one may be lost.
+    void examine_nodes() {
+        for (uint32_t node = 0; node < kNodes; ++node) {
+            wire::NodeExamination said;
+            auto& finding = *said.add_topics()->add_findings();
+            finding.set_check("temporary files");
+            if (node > 0 && below(5) == 0) finding.set_level(wire::NodeExamination::FAULT);
+            has_unfit_ |= finding.level() == wire::NodeExamination::FAULT;
+            if (below(60) == 0) lose_node(static_cast<uint32_t>(below(kNodes)));
+            step_.answer(node, wrap(&wire::FromNode::mutable_examination, std::move(said)));
+            deliver();
+        }
+    }
     bool ended() const { return std::ranges::count(left_, false) == 0; }
 
     // `survives`: its process was a rank of the last generation.
@@ -102,7 +121,8 @@ class Schedule {
                     << " beside rank " << task.rank << " of generation " << *task.alive << " on node "
                     << other;
         Task& task = tasks_[node][number];
-        has_moved_ |= generation > 0 && node_of_.at(rank) != node;
+        // A node may have been lost before its ranks began.
+        has_moved_ |= generation > 0 && node_of_.try_emplace(rank, node).first->second != node;
         node_of_[rank] = node;
         EXPECT_TRUE(!task.alive || survives);
         task.rank = rank;
@@ -288,6 +308,9 @@ class Schedule {
             if (step_.keepers_killed[node])
                 for (uint32_t number = 0; number < kTasksPerNode; ++number) end_keeper(node, number, SIGKILL);
             bool gone = true;
+            // Without a plan the tasks end by themselves.
+            if (step_.no_plans[node] && !step_.plans[node])
+                for (uint32_t number = 0; number < kTasksPerNode; ++number) end_keeper(node, number, 1 << 8);
             for (uint32_t number = 0; number < kTasksPerNode; ++number) {
                 if (step_.no_other_life[node] && !tasks_[node][number].alive) end_keeper(node, number, 0);
                 gone = gone && !tasks_[node][number].is_kept;
@@ -316,6 +339,7 @@ TEST_P(RestartSchedules, NoRankLivesTwiceAndEveryStepEnds) {
     const uint64_t schedules = last - first + 1;
     uint64_t restarted = 0;
     uint64_t moved = 0;
+    uint64_t without_unfit = 0;
     uint64_t elected = 0;
     uint64_t survived = 0;
     uint64_t survived_brokers = 0;
@@ -325,6 +349,7 @@ TEST_P(RestartSchedules, NoRankLivesTwiceAndEveryStepEnds) {
         schedule.run();
         restarted += schedule.generations();
         moved += schedule.has_moved();
+        without_unfit += schedule.began_without_unfit();
         elected += schedule.elections();
         survived += schedule.survivors();
         survived_brokers += schedule.survivors_of_brokers();
@@ -334,6 +359,7 @@ TEST_P(RestartSchedules, NoRankLivesTwiceAndEveryStepEnds) {
     // Else they would show little.
     EXPECT_GT(restarted, schedules);
     EXPECT_GT(moved, schedules / 20);
+    EXPECT_GT(without_unfit, schedules / 20);
     EXPECT_GT(elected, schedules / 20);
     EXPECT_GT(survived, schedules / 4);
     EXPECT_GT(survived_brokers, 0u);

@@ -314,6 +314,7 @@ class Simulation {
     std::optional<uint32_t> killed_rank;  // the last one
     std::string no_ports;                 // why there are none for the next generation
     std::vector<std::string> log;
+    std::vector<std::pair<uint32_t, wire::MeasureLink>> links_to_measure;  // and by which node
     // Nodes whose daemon is stopped, or cut off without a word: nothing comes from there or gets there.
     std::set<uint32_t> frozen;
     std::set<uint32_t> cut_off;     // nodes that live, but whose network is gone
@@ -385,6 +386,7 @@ class Simulation {
     void perform(uint32_t node, NodeActions actions) {
         log.insert(log.end(), actions.log.begin(), actions.log.end());
         if (actions.plan) plans[node] = actions.plan;
+        for (const auto& link : actions.measure_links) links_to_measure.emplace_back(node, link);
         for (const auto* plan : {&actions.plan, &actions.next_life})
             if (*plan && (*plan)->place) settle_in(node, *(*plan)->place);
         if (actions.no_plan) no_plans[node] = actions.no_plan;

@@ -16,6 +16,10 @@ namespace dp::doctor {
 // fault: jobs fail, or can be expected to. warning: they may fail or be slow, or their failures are harder to explain.
 enum class Level { ok, warning, fault };
 
+// How thoroughly a machine is examined. Quick: nothing is measured and no other program asked; some ms, unless a driver takes longer.
+// Measured: the speed of cores, memory and disks, too.
+enum class Depth { quick, measured, all };
+
 struct Finding {
     std::string check;  // its name; stable, for machines
     Level level = Level::ok;

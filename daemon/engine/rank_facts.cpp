@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/preflight.hpp"
+#include "engine/rank_facts.hpp"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/preflight.hpp"
+#include "engine/rank_facts.hpp"
 
 #include <gtest/gtest.h>
 
@@ -46,7 +46,7 @@ std::optional<std::string> disagreement(const ByRank& by_rank, const HostsOf& ho
     return compared(by_rank).disagreement(hosts);
 }
 
-TEST(Preflight, FactsThatFitAreSilent) {
+TEST(RankFacts, FactsThatFitAreSilent) {
     EXPECT_EQ(disagreement({}, hosts_of), std::nullopt);
     EXPECT_EQ(disagreement({{0, {fact("version", "2")}}, {1, {fact("version", "2")}}}, hosts_of),
               std::nullopt);
@@ -58,7 +58,7 @@ TEST(Preflight, FactsThatFitAreSilent) {
     EXPECT_EQ(disagreement({{0, {fact("version", "2")}}, {1, {}}}, hosts_of), std::nullopt);
 }
 
-TEST(Preflight, WhoDiffersIsNamedAfterTheMany) {
+TEST(RankFacts, WhoDiffersIsNamedAfterTheMany) {
     const ByRank facts = {{0, {fact("NCCL's version", "2.18.5")}},
                           {1, {fact("NCCL's version", "2.28.9")}},
                           {2, {fact("NCCL's version", "2.28.9")}},
@@ -67,7 +67,7 @@ TEST(Preflight, WhoDiffersIsNamedAfterTheMany) {
               "NCCL's version differs: 2.28.9 on ranks 1-3 (gpu[0-1]), 2.18.5 on rank 0 (gpu0); do this");
 }
 
-TEST(Preflight, WhoSharesWhatEachMustHaveIsNamed) {
+TEST(RankFacts, WhoSharesWhatEachMustHaveIsNamed) {
     const auto distinct = wire::Fact::DISTINCT;
     const ByRank facts = {{1, {fact("device", "0:17", distinct)}},
                           {2, {fact("device", "1:17", distinct)}},
@@ -75,14 +75,14 @@ TEST(Preflight, WhoSharesWhatEachMustHaveIsNamed) {
     EXPECT_EQ(disagreement(facts, hosts_of), "ranks 2-3 (gpu1) have the same device, 1:17; do this");
 }
 
-TEST(Preflight, WhoHasGoneIsNotCompared) {
+TEST(RankFacts, WhoHasGoneIsNotCompared) {
     Comparison comparison = compared({{0, {fact("v", "1")}}, {1, {fact("v", "2")}}});
     EXPECT_NE(comparison.disagreement(hosts_of), std::nullopt);
     comparison.remove(1);
     EXPECT_EQ(comparison.disagreement(hosts_of), std::nullopt);
 }
 
-TEST(Preflight, ManyValuesAreCutAndUnprintableOnesHarmless) {
+TEST(RankFacts, ManyValuesAreCutAndUnprintableOnesHarmless) {
     ByRank facts;
     for (uint32_t rank = 0; rank < 9; ++rank) facts[rank] = {fact("v", "\x1b[" + std::to_string(rank))};
     EXPECT_EQ(disagreement(facts, hosts_of),
@@ -91,7 +91,7 @@ TEST(Preflight, ManyValuesAreCutAndUnprintableOnesHarmless) {
               "do this");
 }
 
-TEST(Preflight, TooMuchIsRefused) {
+TEST(RankFacts, TooMuchIsRefused) {
     wire::Arrive arrive;
     *arrive.add_facts() = fact("v", std::string(kMaxFactBytes, 'x'));
     EXPECT_EQ(unfit(arrive.facts()), std::nullopt);
@@ -102,7 +102,7 @@ TEST(Preflight, TooMuchIsRefused) {
     EXPECT_NE(unfit(arrive.facts()), std::nullopt);
 }
 
-TEST(Preflight, FailsTheMeetingForAllAndTheNextOneMayBeGood) {
+TEST(RankFacts, FailsTheMeetingForAllAndTheNextOneMayBeGood) {
     Simulation s(2, 2);
     s.join_all();
     s.hello_all();
