@@ -281,6 +281,13 @@ void Task::take_place(const NodePlan& plan) {
     facts.take(plan);
     const bool is_first_life = plan.generation == s_.facts.generation;
     std::vector<std::string> warnings;
+    if (s_.settings.wants_nccl_debug()) {
+        facts.nccl_debug_file = usable_nccl_debug_file(
+            *s_.settings.nccl_debug,
+            {s_.facts.job_id, s_.facts.step_id, rank_, facts.generation, s_.facts.host, working_directory()},
+            warnings);
+        if (!is_first()) warnings.clear();  // the folder may be missing on this node alone
+    }
     if (tiles_) {
         facts.tiles = tiles_->variables;
         if (s_.tiles->inventory.says_where() && !s_.own_binding)

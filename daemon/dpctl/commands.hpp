@@ -143,6 +143,13 @@ struct ExamineOptions {
 };
 int print_examination(const ExamineOptions& options);
 
+// For the daemon (loop/last_words.hpp): a line with the last warning in each file of NCCL's (--dp-nccl-debug).
+struct NcclWarningOptions {
+    std::vector<std::string> files;
+    int64_t since = 0;  // Unix time: older files have none
+};
+int print_nccl_warning(const NcclWarningOptions& options);
+
 // For the daemon (loop/stack_reader.hpp): a NodeStacks of these processes on standard output.
 struct ReadStacksOptions {
     std::vector<pid_t> pids;

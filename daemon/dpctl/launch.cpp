@@ -60,6 +60,8 @@ class World {
  private:
     const LaunchOptions& options_;
     const Settings settings_;
+    // It replaces the job's number: two launches on one machine get different ports and names.
+    const uint32_t pid_ = static_cast<uint32_t>(getpid());
     NodeSetup node_;
     std::vector<pid_t> pids_;
     pid_t daemon_ = 0;
@@ -79,20 +81,19 @@ class World {
 };
 
 Try<NodePlan> World::start_daemon() {
-    // The process id replaces the job's: two launches on one machine get different ports and names.
-    const auto job = static_cast<uint32_t>(getpid());
     PortWishes ports;
-    ports.candidates = candidate_ports({job, 0, 0, ""});
+    ports.candidates = candidate_ports({pid_, 0, 0, ""});
     ports.ephemeral = read_ephemeral_range();
     ports.master = *settings_.port;
     ports.serve_master = settings_.serves_torch();
-    node_ = DP_TRY(prepare_node(daemon_program(options_.daemon), "local." + std::to_string(job), getuid(),
+    node_ = DP_TRY(prepare_node(daemon_program(options_.daemon), "local." + std::to_string(pid_), getuid(),
                                 ports, settings_.restarts_ranks()));
 
     DaemonConfig c;
     c.broker = true;
     c.world_size = c.tasks = options_.ranks;
     c.nodes = 1;
+    c.step_id = pid_;
     c.broker_host = c.host = host_name();
     for (uint32_t rank = 0; rank < options_.ranks; ++rank) c.ranks.push_back(rank);
     c.tiles_conf = kTilesConf;
@@ -137,7 +138,13 @@ void World::become_rank(uint32_t rank, NodePlan plan) {
     facts.sizes = settings_.sizes(options_.ranks);
     facts.take(plan);
     facts.socket = node_.socket_name;
+    std::vector<std::string> warnings;
+    if (settings_.wants_nccl_debug())
+        facts.nccl_debug_file = usable_nccl_debug_file(
+            *settings_.nccl_debug, {0, pid_, facts.rank, facts.generation, host_name(), working_directory()},
+            warnings);
     const TaskEnvironment environment = task_environment(facts, plan, get_environment);
+    warnings.insert(warnings.end(), environment.warnings.begin(), environment.warnings.end());
     for (const auto& change : environment.changes) {
         if (change.value)
             setenv(change.name.c_str(), change.value->c_str(), 1);
@@ -145,7 +152,7 @@ void World::become_rank(uint32_t rank, NodePlan plan) {
             unsetenv(change.name.c_str());
     }
     if (rank == 0 && plan.generation == 0)
-        for (const auto& warning : environment.warnings) std::fprintf(stderr, "dpctl: %s\n", warning.c_str());
+        for (const auto& warning : warnings) std::fprintf(stderr, "dpctl: %s\n", warning.c_str());
 
     std::vector<char*> argv;
     for (const auto& word : options_.command) argv.push_back(const_cast<char*>(word.c_str()));
@@ -257,7 +264,8 @@ int World::run() {
     auto plan = start_daemon();
     if (!plan) {
         end_daemon();
-        return complain(plan.error().message);
+        // Empty: the daemon has said why.
+        return plan.error().message.empty() ? 1 : complain(plan.error().message);
     }
     // Until here these signals end dpctl at once, and with it its daemon.
     constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};

@@ -45,6 +45,7 @@ Broker::Broker(DaemonConfig config, uid_t owner, Succession succession, Time now
 
 BrokerActions Broker::take() {
     out_.decisions = authorization_.take_decisions();
+    for (std::string& line : nccl_warnings_.take()) out_.log.push_back(std::move(line));
     return std::exchange(out_, {});
 }
 
@@ -146,6 +147,9 @@ BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, T
     if (message.has_usage()) usage_.answer(node, message.usage(), members_);
     if (message.has_ask_stacks()) ask_stacks(node, message.ask_stacks(), now);
     if (message.has_stacks()) stacks_.answer(node, message.stacks(), members_);
+    if (message.has_nccl_warning() && message.nccl_warning().rank() < config_.world_size &&
+        message.nccl_warning().generation() <= generation_->number)
+        nccl_warnings_.note(message.nccl_warning());
     if (message.has_alive()) alive(node, message.alive(), now);
     tell_askers(now);
     return take();

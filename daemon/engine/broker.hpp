@@ -22,6 +22,7 @@
 #include "engine/hang_watch.hpp"
 #include "engine/heartbeats.hpp"
 #include "engine/membership.hpp"
+#include "engine/nccl_warnings.hpp"
 #include "engine/node_preflight.hpp"
 #include "engine/notices.hpp"
 #include "engine/peer_authorization.hpp"
@@ -99,6 +100,7 @@ class Broker {
     StackQuestions stacks_;
     HeldDeaths held_deaths_;
     DeathReports death_reports_;
+    NcclWarnings nccl_warnings_;
     RestartPolicy restart_policy_;
 
     // What begins anew with each generation.
@@ -121,6 +123,7 @@ class Broker {
     MasterPorts ports_;
     std::map<uint32_t, Time> told_to_end_;            // ranks, when; in this generation or the last one
     std::optional<Restart> restart_;                  // under way
+    NcclWarnings::Ranks restart_names_;               // whom its line will name
     std::deque<wire::StepStatus::Restart> restarts_;  // that are done, the last ones
     StepsRepeated steps_repeated_;                    // across generations, until one takes a step
 
@@ -200,6 +203,8 @@ class Broker {
     void finish_world();
     void tell_deaths(Time now);
     void check_hang(Time now);
+    void ask_nccl(const std::vector<uint32_t>& culprits);
+    NcclWarnings::Ranks named(const std::vector<uint32_t>& ranks) const;
     void forget_node(uint32_t node);
     void finish_if_nobody_is_here();
     bool ends_soon_after(Time at) const;

@@ -27,6 +27,7 @@ void Broker::abort(const Death& cause, bool is_told) {
     abort_->mutable_dead()->Add(cause.ranks.begin(), cause.ranks.end());
     // Before the plan is out, this node's part of the daemon sees to it (Node::abort).
     if (plan_sent_) out_.log.push_back(cause.reason + "; ending the step");
+    nccl_warnings_.name(named(cause.ranks));
     to_all(wrap(&wire::ToNode::mutable_abort, *abort_));
     // This ends every waiting call, so that nobody hears of a deadline afterwards.
     generation_->store.end(wire::ABORTED, cause.reason);
@@ -80,6 +81,7 @@ void Broker::tell_deaths(Time now) {
     auto deaths = death_reports_.take(members_, now);
     if (!deaths) return;
     out_.log.push_back(deaths->reason() + "; the other ranks continue (--dp-on-failure=report)");
+    nccl_warnings_.name(named({deaths->ranks().begin(), deaths->ranks().end()}));
     to_all(wrap(&wire::ToNode::mutable_deaths, std::move(*deaths)));
 }
 
@@ -87,10 +89,36 @@ void Broker::check_hang(Time now) {
     if (is_ending()) return;
     const auto hang = generation_->hang_watch.take(members_, config_.settings.hang_timeout(), now);
     if (!hang) return;
+    // Where nobody is the culprit, anybody's NCCL may know why all wait.
+    std::vector<uint32_t> asked = hang->culprits;
+    if (asked.empty())
+        for (uint32_t rank = 0; rank < members_.ranks().size(); ++rank) asked.push_back(rank);
+    const NcclWarnings::Ranks named_ranks = named(asked);
+    ask_nccl(hang->culprits);
     if (config_.settings.reports_failures())
         out_.log.push_back(hang->reason + "; the step goes on (--dp-on-failure=report)");
     else
         dead(Death{hang->reason, kBroken, hang->culprits}, now);
+    if (restart_)
+        restart_names_ = named_ranks;
+    else
+        nccl_warnings_.name(named_ranks);
+}
+
+// Of all ranks if there are no culprits.
+void Broker::ask_nccl(const std::vector<uint32_t>& culprits) {
+    if (!config_.settings.wants_nccl_debug()) return;
+    wire::AskNccl ask;
+    ask.mutable_ranks()->Add(culprits.begin(), culprits.end());
+    to_all(wrap(&wire::ToNode::mutable_ask_nccl, std::move(ask)));
+}
+
+// By their present names.
+NcclWarnings::Ranks Broker::named(const std::vector<uint32_t>& ranks) const {
+    NcclWarnings::Ranks named;
+    if (!config_.settings.wants_nccl_debug()) return named;
+    for (const uint32_t rank : ranks) named[{generation_->number, rank}] = where(rank);
+    return named;
 }
 
 // The node cannot go on, and has ended its ranks.

@@ -41,6 +41,7 @@ void Broker::end_generation(const Death& cause, Time now) {
         tell_first_step();
     }
     const std::vector<uint32_t> here = members_.here();
+    restart_names_ = named(cause.ranks);
     restart_.emplace(cause.reason, std::set(here.begin(), here.end()), config_.settings.grace(), now);
     wire::EndGeneration end;
     *end.mutable_why() = abort_message(cause.reason, {Time(0), kEndsAfterTerm});
@@ -139,6 +140,7 @@ std::string Broker::change(const NextWorld& world) const {
 void Broker::tell_restart(Time now) {
     if (!restart_ || restart_->is_ending() || !members_.all_started()) return;
     out_.log.push_back(restart_->line(generation_->number, now));
+    nccl_warnings_.name(restart_names_);
     note_restart(now);
     restart_.reset();
     tell_first_step();

@@ -106,6 +106,12 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
     if (const auto& told = message.status(); message.has_status())
         tell_asker(told.connection(), wrap(&wire::ToRank::mutable_status, told.status()));
     if (message.has_measure_link()) out_.measure_links.push_back(message.measure_link());
+    if (message.has_ask_nccl()) {
+        const auto& asked = message.ask_nccl().ranks();
+        for (uint32_t local = 0; local < config_.ranks.size(); ++local)
+            if (asked.empty() || std::ranges::find(asked, config_.ranks[local]) != asked.end())
+                read_nccl(local);
+    }
     if (message.has_measure()) {
         auto& connections = out_.measure.emplace();
         for (uint32_t rank : config_.ranks) connections.push_back(ranks_.connection_of(rank));
@@ -319,11 +325,33 @@ void Node::report_exit(uint32_t rank, Time now) {
         outbox_.batch_exit(std::move(event), now);
     else
         outbox_.send(std::move(event));
+    const bool was_told = exit->cancelled || termination_.abort() || grace_after(exit->status) == kTerminated;
+    if (exit->status != 0 && !was_told)
+        read_nccl(static_cast<uint32_t>(std::ranges::find(config_.ranks, rank) - config_.ranks.begin()));
     leave_if_all_told();
 }
 
+void Node::read_nccl(uint32_t local_rank) {
+    if (!config_.settings.wants_nccl_debug()) return;
+    ++nccl_awaited_;
+    out_.read_nccl.push_back({local_rank, generation_.number, config_.ranks[local_rank]});
+}
+
+NodeActions Node::on_nccl_warning(const NodeActions::NcclToRead& of, const std::string& warning) {
+    --nccl_awaited_;
+    if (!warning.empty()) {
+        wire::NcclWarning found;
+        found.set_generation(of.generation);
+        found.set_rank(of.rank);
+        found.set_text(warning);
+        outbox_.send(wrap(&wire::FromNode::mutable_nccl_warning, std::move(found)));
+    }
+    leave_if_all_told();
+    return take();
+}
+
 void Node::leave_if_all_told() {
-    if (!leaving_.ending || leaving_.told || ranks_.has_exits()) return;
+    if (!leaving_.ending || leaving_.told || ranks_.has_exits() || nccl_awaited_ > 0) return;
     leaving_.told = true;
     // Without a broker there is nothing to wait for.
     leaving_.finished = broker_.gone || !broker_.joined;

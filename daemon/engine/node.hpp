@@ -88,6 +88,13 @@ struct NodeActions {
     };
     std::vector<StacksToRead> read_stacks;
     std::vector<wire::MeasureLink> measure_links;  // with the node's examiner
+    // Read what the NCCL of these ranks has warned of last, and tell on_nccl_warning of each.
+    struct NcclToRead {
+        uint32_t local_rank = 0;
+        uint32_t generation = 0;
+        uint32_t rank = 0;
+    };
+    std::vector<NcclToRead> read_nccl;
     std::vector<std::string> log;
 };
 
@@ -138,6 +145,8 @@ class Node {
     NodeActions on_look(uint32_t local_rank, bool stopped);
     // What its watcher says (--dp-hang-timeout); nullopt: it moves again.
     NodeActions on_stillness(uint32_t local_rank, const std::optional<wire::Stillness>& still);
+    // "" if there is none.
+    NodeActions on_nccl_warning(const NodeActions::NcclToRead& of, const std::string& warning);
     // It hung up without "end": it was killed, and nobody else will end the ranks.
     NodeActions on_launcher_lost();
     // The whole step was signalled (scancel, Ctrl-C): ranks that now end do not end by themselves.
@@ -185,6 +194,7 @@ class Node {
         bool is_last = false;          // the keepers know that none follows
     } generation_;
     Survivors survivors_;
+    size_t nccl_awaited_ = 0;             // ranks whose last warning is being read
     std::map<uint32_t, int> late_exits_;  // of survivors, by local rank: reported in the next generation
 
     struct Loss {
@@ -265,6 +275,7 @@ class Node {
     void request(ConnectionId connection, uint32_t rank, const wire::Request& request, Time now);
     void forget(ConnectionId connection, uint32_t rank, Time now);
     void report_exit(uint32_t rank, Time now);
+    void read_nccl(uint32_t local_rank);
     void leave_if_all_told();
     void check_heartbeats(Time now);
     void give_up_broker(const std::string& why);

@@ -30,6 +30,9 @@ constexpr std::array kEndSignals = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
 constexpr std::array kIgnoredSignals = {SIGPIPE, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF,
                                         SIGXCPU, SIGXFSZ, SIGTTIN, SIGTTOU, SIGIO,     SIGPWR};
 
+// By how many seconds the clock that dates files may be behind this node's.
+constexpr time_t kSkewOfFileServers = 30;
+
 // How long a table waits for tasks that report their tiles themselves.
 constexpr Time kTilesCome{1000};
 
@@ -114,6 +117,7 @@ Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
             },
             [this](const ControlEvent& event) {
                 tasks_.note_keeper(event);
+                note_nccl_file(event);
                 perform(node_.on_keeper(event, now()));
             });
     if (config_.settings.hang_timeout() > Time(0))
@@ -129,6 +133,13 @@ Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
                          " is not watched, so no hang is noticed (--dp-hang-timeout): " +
                          printable(news.unwatchable()));
             });
+    if (config_.settings.wants_nccl_debug())
+        last_words_.emplace(base_.get(), config_.host,
+                            std::vector<std::string>{dpctl_program(), "nccl-warning", "--since",
+                                                     std::to_string(time(nullptr) - kSkewOfFileServers)},
+                            [this](const NodeActions::NcclToRead& of, const std::string& words) {
+                                perform(node_.on_nccl_warning(of, words));
+                            });
     if (config_.settings.wants_preflight()) examine_node();
     if (config_.settings.wants_table()) wait_for_tiles();
     look_timer_.after(kLookEvery);
@@ -297,10 +308,21 @@ void Daemon::read_control_packets() {
         auto event = read_control(std::string_view(packet, static_cast<size_t>(n)));
         if (!event) continue;
         tasks_.note_launcher(*event);
+        if (!keepers_) note_nccl_file(*event);
         perform(node_.on_control(*event, now()));
         // A relay leaves when the kernel has its Leave (send), even if the broker takes nothing.
         if (event->kind == ControlEvent::Kind::end && !broker_) leave_timer_.after(kLeaveTimeout);
     }
+}
+
+// Its name has the rank and generation in which the process began; it may survive into others.
+void Daemon::note_nccl_file(const ControlEvent& event) {
+    if (!last_words_ || event.kind != ControlEvent::Kind::task || event.local_rank >= config_.ranks.size())
+        return;
+    nccl_files_.resize(config_.tasks);
+    nccl_files_[event.local_rank] = nccl_debug_file(
+        *config_.settings.nccl_debug, {config_.job_id, config_.step_id, config_.ranks[event.local_rank],
+                                       node_.generation(), config_.host, working_directory()});
 }
 
 // For the plan's table, once: the tasks that report their tiles were forked with the one that started us.
@@ -318,6 +340,7 @@ void Daemon::look_at_ranks() {
     look_timer_.after(kLookEvery);
     stacks_.reap();
     if (examiner_) examiner_->reap();
+    if (last_words_) last_words_->reap();
     now();
     for (uint32_t local = 0; local < config_.ranks.size(); ++local)
         if (const pid_t task = tasks_.of(local)) perform(node_.on_look(local, is_stopped(task)));
@@ -382,6 +405,13 @@ void Daemon::read_stacks(const NodeActions::StacksToRead& wanted) {
     stacks_.read(wanted.asked, processes);
 }
 
+void Daemon::read_nccl(const std::vector<NodeActions::NcclToRead>& wanted) {
+    nccl_files_.resize(config_.tasks);
+    std::vector<LastWords::File> files;
+    for (const auto& of : wanted) files.push_back({of, nccl_files_[of.local_rank]});
+    last_words_->read(std::move(files));
+}
+
 // ---- actions ----
 
 void Daemon::perform(const NodeActions& actions) {
@@ -429,6 +459,7 @@ void Daemon::perform(const NodeActions& actions) {
         if (examiner_) examiner_->measure(link);
     if (examiner_ && (actions.plan || actions.no_plan)) examiner_->finish();
     send(actions.to_broker);
+    if (!actions.read_nccl.empty()) read_nccl(actions.read_nccl);
     if (actions.elected) take_over(actions);
     settle();
 }

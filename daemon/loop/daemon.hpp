@@ -20,6 +20,7 @@
 #include "loop/examiner.hpp"
 #include "loop/gpu_probe.hpp"
 #include "loop/keeper_server.hpp"
+#include "loop/last_words.hpp"
 #include "loop/log.hpp"
 #include "loop/metrics_server.hpp"
 #include "loop/rank_server.hpp"
@@ -66,8 +67,10 @@ class Daemon {
     UsageReader usage_;
     GpuProbe gpus_;
     StackReader stacks_;
-    std::optional<Examiner> examiner_;    // with --dp-preflight
-    std::optional<RankWatcher> watcher_;  // with --dp-hang-timeout
+    std::optional<LastWords> last_words_;  // with --dp-nccl-debug
+    std::vector<std::string> nccl_files_;  // then, by local rank: of its present process
+    std::optional<Examiner> examiner_;     // with --dp-preflight
+    std::optional<RankWatcher> watcher_;   // with --dp-hang-timeout
     MetricsServer metrics_;
     std::optional<BrokerServer> broker_server_;  // also of a relay that can be the next broker
     std::optional<BrokerLink> broker_link_;
@@ -102,6 +105,7 @@ class Daemon {
     void watch_signals();
     void watch_control();
     void read_control_packets();
+    void note_nccl_file(const ControlEvent& event);
     void wait_for_tiles();
     void examine_node();
 
@@ -118,6 +122,7 @@ class Daemon {
     void send(const std::vector<wire::FromNode>& messages);
     wire::NodeUsage measure(const std::vector<std::optional<ConnectionId>>& connections);
     void read_stacks(const NodeActions::StacksToRead& wanted);
+    void read_nccl(const std::vector<NodeActions::NcclToRead>& wanted);
     // 0: it has ended.
     pid_t process_of(uint32_t local, std::optional<ConnectionId> connection);
 };

@@ -14,9 +14,10 @@ _dpctl() {
     --store) words="hold torch" ;;
     --on-failure) words="abort report restart" ;;
     --preflight) words="off quick full" ;;
+    --nccl-debug) words="off on" ;;
     *)
         if [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == launch ]]; then
-            words="--ranks --port --store --timeout --on-failure --hang-timeout --preflight --restarts --final-exit --grace --tensor --pipeline --verbose --daemon --help --"
+            words="--ranks --port --store --timeout --on-failure --hang-timeout --preflight --nccl-debug --restarts --final-exit --grace --tensor --pipeline --verbose --daemon --help --"
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} =~ ^(status|history)$ ]]; then
             words="--json --help"
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == tiles ]]; then

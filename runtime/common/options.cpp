@@ -41,6 +41,13 @@ Try<void> read_field(const OptionSpec& spec, Settings& s, std::string_view value
     auto& field = s.*Field;
     if constexpr (std::is_same_v<Type, std::string>) {
         return read_network(spec, s, value);
+    } else if constexpr (std::is_same_v<Type, NcclDebug>) {
+        constexpr size_t kLongest = 200;
+        // Settings travel as words.
+        const auto is_bad = [](unsigned char c) { return c <= ' ' || c == 0x7f; };
+        if (value.empty() || value.size() > kLongest || std::any_of(value.begin(), value.end(), is_bad))
+            return fail(spec.complaint);
+        field = NcclDebug{std::string(value)};
     } else if constexpr (std::is_same_v<Type, ExitCodes>) {
         const auto codes = parse_ranges<uint32_t>(value, 255);
         if (!codes || codes->empty()) return fail(spec.complaint);
@@ -74,6 +81,8 @@ std::optional<std::string> write_field(const OptionSpec& spec, const Settings& s
     if (!field) return std::nullopt;
     if constexpr (std::is_same_v<Value<Field>, std::string>) {
         return *field;
+    } else if constexpr (std::is_same_v<Value<Field>, NcclDebug>) {
+        return field->file;
     } else if constexpr (std::is_same_v<Value<Field>, ExitCodes>) {
         std::vector<std::string> codes;
         for (const uint8_t code : *field) codes.push_back(std::to_string(code));
@@ -154,6 +163,13 @@ const std::vector<OptionSpec>& option_specs() {
             "no such examination; give quick (what a step needs, within a second), full (cores, memory and "
             "the links "
             "between nodes are measured, too, within a minute) or off"),
+        option<&Settings::nccl_debug>(
+            "dp-nccl-debug", "SLURM_DP_NCCL_DEBUG", "off|on|FILE",
+            "each rank's NCCL writes what it does to a file; reports of deaths and hangs quote its last "
+            "warning",
+            "off", {.plugstack = true, .dpctl = true},
+            "not a file's name; give on (nccl-%j.%s.%t.log in the working directory), off, or a name without "
+            "blanks of at most 200 bytes (%j job, %s step, %t rank, %N node)"),
         option<&Settings::restarts>("dp-restarts", "SLURM_DP_RESTARTS", "N",
                                     "with on-failure=restart: how often at most (default 10)", "10",
                                     {.plugstack = true, .dpctl = true},

@@ -12,6 +12,7 @@
 #include "base/failure.hpp"
 #include "common/environment.hpp"
 #include "common/model_parallel.hpp"
+#include "common/nccl_debug.hpp"
 
 namespace dp {
 
@@ -52,6 +53,7 @@ struct Settings {
     std::optional<uint32_t> min_nodes;             // fewest with ranks; if empty, the world keeps its size
     std::optional<uint32_t> hang_timeout_seconds;  // 0: nobody looks
     std::optional<Preflight> preflight;
+    std::optional<NcclDebug> nccl_debug;
     std::optional<uint32_t> tensor;
     std::optional<uint32_t> pipeline;
     std::optional<uint32_t> tiles;  // per rank; 0: auto. If empty, tiles are ignored
@@ -74,6 +76,7 @@ struct Settings {
     std::chrono::seconds longest_preflight() const {
         return wants_preflight() ? kLongestPreflight : std::chrono::seconds(0);
     }
+    bool wants_nccl_debug() const { return nccl_debug && nccl_debug->is_on(); }
     // Whether it may go on without a node.
     bool outlives_nodes() const { return restarts_ranks() && (*spares > 0 || min_nodes); }
     bool serves_torch() const { return store == StoreKind::torch; }

@@ -26,6 +26,18 @@ std::string endpoint(const std::string& address, uint16_t port) {
 constexpr size_t kMostChanges = 64;
 constexpr size_t kMostInjected = 1200;
 
+// In DP_INJECTED a value has no blanks; the names of files may.
+constexpr char kBlank = '\x1f';
+std::string without_blanks(std::string value) {
+    std::ranges::replace(value, ' ', kBlank);
+    return value;
+}
+std::string with_blanks(std::string_view value) {
+    std::string out(value);
+    std::ranges::replace(out, kBlank, ' ');
+    return out;
+}
+
 class Writer {
  public:
     explicit Writer(const GetVariable& get) : get_(get) {
@@ -34,7 +46,7 @@ class Writer {
         const std::string before = get(kInjected).value_or("");
         for (std::string_view word : split(before, ' '))
             if (size_t equals = word.find('='); equals != std::string_view::npos)
-                outer_.emplace(word.substr(0, equals), word.substr(equals + 1));
+                outer_.emplace(word.substr(0, equals), with_blanks(word.substr(equals + 1)));
     }
 
     // The user's own value in the environment; empty counts as missing, as in PyTorch.
@@ -52,7 +64,7 @@ class Writer {
     // A name that others read, too; replaces any value.
     void inject(const char* name, const std::string& value) {
         set(name, value);
-        injected_.append(injected_.empty() ? "" : " ").append(name).append("=").append(value);
+        injected_.append(injected_.empty() ? "" : " ").append(name).append("=").append(without_blanks(value));
     }
 
     // The same, but the user's value wins. Returns what the task will see.
@@ -189,6 +201,15 @@ void write_node(Writer& w, const TaskFacts& facts) {
     w.offer("GLOO_SOCKET_IFNAME", facts.interface);
 }
 
+// What the user has set stays; where that is the file, all is left alone. INIT also logs which transports are chosen.
+void write_nccl(Writer& w, const TaskFacts& facts) {
+    if (facts.nccl_debug_file.empty()) return;
+    const std::string file = for_nccl(facts.nccl_debug_file);
+    if (w.offer("NCCL_DEBUG_FILE", file) != file) return;
+    w.offer("NCCL_DEBUG", "INFO");
+    w.offer("NCCL_DEBUG_SUBSYS", "INIT,BOOTSTRAP,ENV,NET");
+}
+
 // The variables that libdp reads.
 void write_own(Writer& w, const TaskFacts& facts, const NodePlan& plan) {
     w.set("DP_MASTER_ADDR", plan.master_addr);
@@ -234,6 +255,7 @@ TaskEnvironment task_environment(const TaskFacts& facts, const NodePlan& plan, c
     write_torchrun(w, facts, plan, master);
     write_slurm_readers(w, facts, plan);
     write_node(w, facts);
+    write_nccl(w, facts);
     write_own(w, facts, plan);
     write_tiles(w, facts);
     for (const char* name : kLauncherVariables) w.remove_unless_set(name);

@@ -78,7 +78,7 @@ def trainer(cluster, tmp_path_factory):
 
 
 def test_the_rank_that_hangs_is_named_though_the_others_spin(cluster, trainer):
-    done = cluster.run([*trainer, "sleep", 1000, 1000], env=QUIET, timeout=90)
+    done = cluster.run([*trainer, "sleep", "1000", "1000"], env=QUIET, timeout=90)
     assert done.returncode != 0
     lines = [line for line in done.stderr.splitlines() if "no progress" in line]
     assert len(lines) == 1 and re.match(r"slurm-dp: no progress for \d+ s \(--dp-hang-timeout\): rank 3 on node02 is in .*; "
@@ -87,6 +87,6 @@ def test_the_rank_that_hangs_is_named_though_the_others_spin(cluster, trainer):
 
 @pytest.mark.parametrize("computing", [5000, 0])
 def test_ranks_that_do_nothing_but_talk_do_not_hang(cluster, trainer, computing):
-    done = run(cluster, [*trainer, "nothing", 25, computing])
+    done = run(cluster, [*trainer, "nothing", "25", str(computing)])
     assert done.stdout.count("trained\n") == 4
     assert "no progress" not in done.stderr

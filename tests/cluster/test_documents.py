@@ -196,6 +196,11 @@ RUN = {
 INSTALLED = "tests/cluster/test_packages.py: test_one_line_turns_it_on_for_the_next_step"
 ELSEWHERE = {
     "srun -N2 -n8 --ntasks-per-node=4 --dp-hang-timeout=60 python3 train.py": "tests/cluster/test_hangs.py: test_the_rank_that_hangs_is_named_and_the_step_ends",
+    "srun -N4 --ntasks-per-node=4 --dp-preflight=quick ./trainer": "tests/cluster/test_preflight.py: test_a_step_with_an_unfit_node_is_refused_with_what_to_exclude",
+    "srun -N4 --ntasks-per-node=8 --dp-preflight=quick python3 train.py": "tests/cluster/test_preflight.py: test_a_step_with_an_unfit_node_is_refused_with_what_to_exclude",
+    "srun -N4 --ntasks-per-node=8 --dp-preflight=quick --dp-on-failure=restart --dp-spares=1 --no-kill python3 train.py":
+        "tests/cluster/test_preflight.py: test_a_spare_takes_the_ranks_of_an_unfit_node",
+    "srun -N2 --ntasks-per-node=4 --dp-nccl-debug=on python3 train.py": "tests/cluster/test_nccl_debug.py: test_a_death_is_followed_by_the_last_warning",
     "srun -w node02 -n1 dpctl doctor -- ./trainer": "tests/cluster/test_doctor.py: test_a_small_mtu",
     "packaging/quickstart": ".ci/run: packaging/quickstart",
     "tests/run": ".ci/run: tests/run",

@@ -15,6 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const uint8_t kind = bytes.byte();
     Settings more;
     if (kind >= 128) more.min_nodes = 1;
+    if (kind % 4 == 2) more.nccl_debug = NcclDebug{"on"};
     if (kind % 8 == 7) more.preflight = kind % 16 == 7 ? Preflight::quick : Preflight::full;
     Simulation step(kNodes, kRanks / kNodes, Time(10000), want_table, static_cast<FailureAction>(kind % 3),
                     more);
@@ -67,6 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                     step.rejoin(rank, step.nodes[node]->generation());
                 break;
             case 10:
+                step.warn(std::vector<std::string>(step.nccl_to_read.size(), "why"));
                 step.pass(Time(bytes.byte() * 4));
                 break;
             case 11: {

@@ -175,6 +175,26 @@ TEST(TaskEnvironment, AChosenInterfaceIsNamedToNcclAndGloo) {
     EXPECT_EQ(env["GLOO_SOCKET_IFNAME"], "ib0");
 }
 
+TEST(TaskEnvironment, NcclWritesToAFileOfTheRank) {
+    TaskFacts facts = rank_5_of_8();
+    EXPECT_FALSE(task_with({}, facts).first.contains("NCCL_DEBUG_FILE"));
+    facts.nccl_debug_file = "/home/my files/100%.5";
+    auto env = task_with({}, facts).first;
+    EXPECT_EQ(env["NCCL_DEBUG_FILE"], "/home/my files/100%%.5");
+    EXPECT_EQ(env["NCCL_DEBUG"], "INFO");
+    EXPECT_EQ(env["NCCL_DEBUG_SUBSYS"], "INIT,BOOTSTRAP,ENV,NET");
+    // How much is said is the user's to say; with a file of the user's own, all is.
+    EXPECT_EQ(task_with({{"NCCL_DEBUG", "WARN"}}, facts).first["NCCL_DEBUG"], "WARN");
+    auto mine = task_with({{"NCCL_DEBUG_FILE", "nccl.%h.%p"}}, facts).first;
+    EXPECT_EQ(mine["NCCL_DEBUG_FILE"], "nccl.%h.%p");
+    EXPECT_FALSE(mine.contains("NCCL_DEBUG"));
+    // A step in this one gets its own.
+    facts.nccl_debug_file = "/inner";
+    EXPECT_EQ(task_with(env, facts).first["NCCL_DEBUG_FILE"], "/inner");
+    facts.nccl_debug_file = "";
+    EXPECT_FALSE(task_with(env, facts).first.contains("NCCL_DEBUG_FILE"));
+}
+
 TEST(TaskEnvironment, AServedStoreMakesEveryRankAClientUnlessTheUserHasAMaster) {
     TaskFacts facts = rank_5_of_8();
     facts.settings.store = StoreKind::torch;

@@ -24,8 +24,9 @@ Settings settings_of(FailureAction action) {
     return more;
 }
 
-Simulation running(FailureAction action = FailureAction::report, uint32_t nodes = 2) {
-    Simulation s(nodes, 2, Time(600000), false, action, settings_of(action));
+Simulation running(FailureAction action = FailureAction::report, uint32_t nodes = 2,
+                   const Settings& more = {}) {
+    Simulation s(nodes, 2, Time(600000), false, action, merge(settings_of(action), more));
     s.join_all();
     for (uint32_t rank = 0; rank < s.ranks.size(); ++rank) s.start(rank);
     s.hello_all();
@@ -48,6 +49,32 @@ TEST(HangWatch, TheCauseIsWhoDoesNotWaitWhileTheOthersDo) {
     EXPECT_THAT(
         s.log, ElementsAre(kBeginning + "rank 3 on gpu1 is in " + kLoad + "; ranks 0-2 on gpu[0-1] wait in " +
                            kAllReduce + "; the step goes on (--dp-on-failure=report)"));
+}
+
+TEST(HangWatch, TheNcclOfTheCauseIsAsked) {
+    for (const auto action : {FailureAction::report, FailureAction::abort}) {
+        Settings more;
+        more.nccl_debug = NcclDebug{"on"};
+        Simulation s = running(action, 2, more);
+        wait_in_all_reduce(s, {0, 1, 2});
+        s.still(3, kLoad, false);
+        s.pass(Time(100));
+        s.warn({"(14:02:11, /nccl.3): NET/IB : status=12"});
+        ASSERT_EQ(s.log.size(), 2u);
+        EXPECT_EQ(s.log[1], "rank 3 on gpu1: last NCCL warning (14:02:11, /nccl.3): NET/IB : status=12");
+    }
+}
+
+// A broken network makes all wait, and some of them know why.
+TEST(HangWatch, WhereNobodyIsTheCauseTheNcclOfAllIsAsked) {
+    Settings more;
+    more.nccl_debug = NcclDebug{"on"};
+    Simulation s = running(FailureAction::abort, 3, more);
+    wait_in_all_reduce(s, {0, 1, 2, 3, 4, 5});
+    s.pass(Time(100));
+    s.warn({"", "why", "why", "why", "why", "why"});
+    EXPECT_EQ(s.log.size(), 1 + kMostNcclWarnings);
+    EXPECT_EQ(s.log[1], "rank 1 on gpu0: last NCCL warning why");
 }
 
 TEST(HangWatch, EachHangIsToldOnceAndSoIsItsEnd) {

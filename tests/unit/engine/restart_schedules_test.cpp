@@ -91,6 +91,7 @@ class Schedule {
         if (below(2) == 0) more.min_nodes = 1;
         is_examined_ = below(3) == 0;
         if (is_examined_) more.preflight = Preflight::quick;
+        if (below(3) == 0) more.nccl_debug = NcclDebug{"on"};
         constexpr uint32_t kGraces[] = {0, 2, 2, 10};
         more.grace_seconds = kGraces[below(4)];
         return more;
@@ -285,6 +286,8 @@ class Schedule {
     }
     // What keepers and processes do about what the daemons have said.
     void follow() {
+        if (const size_t asked = step_.nccl_to_read.size(); asked > 0)
+            step_.warn(std::vector<std::string>(asked, below(2) == 0 ? "" : "why"));
         for (uint32_t node = 0; node < kNodes; ++node) {
             if (left_[node]) continue;
             auto& sent = step_.signals[node];

@@ -133,6 +133,12 @@ class Simulation {
     void moves(uint32_t rank) {
         perform(node_of(rank), nodes[node_of(rank)]->on_stillness(homes_[rank].task, std::nullopt));
     }
+    // What was found of the NCCL of those that were to be read, in that order.
+    void warn(const std::vector<std::string>& warnings) {
+        const auto asked = std::exchange(nccl_to_read, {});
+        for (size_t i = 0; i < asked.size(); ++i)
+            perform(asked[i].first, nodes[asked[i].first]->on_nccl_warning(asked[i].second, warnings.at(i)));
+    }
     void end(uint32_t node) {
         perform(node, nodes[node]->on_control({ControlEvent::Kind::end}, clock(node)));
     }
@@ -314,7 +320,8 @@ class Simulation {
     std::optional<uint32_t> killed_rank;  // the last one
     std::string no_ports;                 // why there are none for the next generation
     std::vector<std::string> log;
-    std::vector<std::pair<uint32_t, wire::MeasureLink>> links_to_measure;  // and by which node
+    std::vector<std::pair<uint32_t, wire::MeasureLink>> links_to_measure;    // and by which node
+    std::vector<std::pair<uint32_t, NodeActions::NcclToRead>> nccl_to_read;  // and their nodes
     // Nodes whose daemon is stopped, or cut off without a word: nothing comes from there or gets there.
     std::set<uint32_t> frozen;
     std::set<uint32_t> cut_off;     // nodes that live, but whose network is gone
@@ -387,6 +394,7 @@ class Simulation {
         log.insert(log.end(), actions.log.begin(), actions.log.end());
         if (actions.plan) plans[node] = actions.plan;
         for (const auto& link : actions.measure_links) links_to_measure.emplace_back(node, link);
+        for (const auto& of : actions.read_nccl) nccl_to_read.emplace_back(node, of);
         for (const auto* plan : {&actions.plan, &actions.next_life})
             if (*plan && (*plan)->place) settle_in(node, *(*plan)->place);
         if (actions.no_plan) no_plans[node] = actions.no_plan;

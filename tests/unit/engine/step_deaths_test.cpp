@@ -50,6 +50,99 @@ TEST(Death, SaysHowFarTheTrainingWas) {
     EXPECT_EQ(s.log[0], "rank 3 on gpu1 was killed by signal 9 (SIGKILL) at step 1200; ending the step");
 }
 
+Settings with_nccl_debug() {
+    Settings more;
+    more.nccl_debug = NcclDebug{"on"};
+    return more;
+}
+
+TEST(Death, IsFollowedByTheLastWarningOfItsNccl) {
+    Simulation s(2, 2, Time(10000), false, FailureAction::abort, with_nccl_debug());
+    s.join_all();
+    s.hello_all();
+    s.exit(3, kCode3);
+    ASSERT_EQ(s.log, std::vector<std::string>{"rank 3 on gpu1 exited with code 3; ending the step"});
+    ASSERT_EQ(s.nccl_to_read.size(), 1u);
+    // Those who are ended for it are not asked, and the daemon stays until it knows.
+    s.exit(2, kKilled);
+    s.end(1);
+    EXPECT_EQ(s.nccl_to_read.size(), 1u);
+    EXPECT_FALSE(s.nodes[1]->finished());
+    s.warn({"(14:02:11, /nccl.3): NET/IB : status=12\n"});
+    ASSERT_EQ(s.log.size(), 2u);
+    EXPECT_EQ(s.log[1], "rank 3 on gpu1: last NCCL warning (14:02:11, /nccl.3): NET/IB : status=12?");
+    s.exit(0, kKilled);
+    s.exit(1, kKilled);
+    s.end(0);
+    EXPECT_TRUE(s.nodes[1]->finished());
+}
+
+wire::NcclWarning warning_of(uint32_t rank, uint32_t generation, const std::string& text) {
+    wire::NcclWarning warning;
+    warning.set_rank(rank);
+    warning.set_generation(generation);
+    warning.set_text(text);
+    return warning;
+}
+
+TEST(NcclWarnings, AreThoseOfRanksThatALineHasNamed) {
+    NcclWarnings warnings;
+    warnings.note(warning_of(3, 0, "early"));
+    warnings.note(warning_of(2, 0, "never named"));
+    EXPECT_TRUE(warnings.take().empty());
+    warnings.name({{{0, 3}, "rank 3 on gpu1"}, {{0, 1}, "rank 1 on gpu0"}});
+    warnings.note(warning_of(1, 0, "late"));
+    EXPECT_EQ(warnings.take(), (std::vector<std::string>{"rank 1 on gpu0: last NCCL warning late",
+                                                         "rank 3 on gpu1: last NCCL warning early"}));
+    // Of another life.
+    warnings.name({{{1, 1}, "rank 1 on gpu2"}});
+    warnings.note(warning_of(1, 0, "again"));
+    EXPECT_TRUE(warnings.take().empty());
+    warnings.name({{{3, 2}, "rank 2 on gpu2"}});
+    EXPECT_TRUE(warnings.take().empty());
+}
+
+TEST(NcclWarnings, AreFew) {
+    NcclWarnings warnings;
+    NcclWarnings::Ranks all;
+    for (uint32_t rank = 0; rank < 64; ++rank) all[{0, rank}] = "rank " + std::to_string(rank);
+    warnings.name(all);
+    size_t printed = 0;
+    for (uint32_t rank = 0; rank < 64; ++rank) {
+        warnings.note(warning_of(rank, 0, "why"));
+        printed += warnings.take().size();
+    }
+    EXPECT_EQ(printed, kMostNcclWarnings);
+    warnings.name({{{0, 70}, "rank 70"}});
+    EXPECT_TRUE(warnings.take().empty());
+}
+
+// Reading takes longer than a restart.
+TEST(Death, IsFollowedByItsWarningAlsoInTheNextLife) {
+    Simulation s(2, 2, Time(10000), false, FailureAction::restart, with_nccl_debug());
+    s.join_all();
+    s.start_all();
+    s.hello_all();
+    s.exit(3, kCode3);
+    ASSERT_EQ(s.nccl_to_read.size(), 1u);
+    for (const uint32_t rank : {0u, 1u, 2u}) s.exit(rank, kKilled);
+    for (const uint32_t node : {0u, 1u}) s.clear(node);
+    ASSERT_EQ(s.nodes[1]->generation(), 1u);
+    s.log.clear();
+    s.start_all();
+    s.exit(2, kCode3);
+    s.warn({"of 3", "of 2"});
+    // Each after the line that names its rank.
+    ASSERT_EQ(s.log.size(), 2u);
+    EXPECT_TRUE(s.log[0].starts_with("rank 3 on gpu1 exited with code 3; generation 1 began ")) << s.log[0];
+    EXPECT_EQ(s.log[1], "rank 3 on gpu1: last NCCL warning of 3");
+    for (const uint32_t rank : {0u, 1u, 3u}) s.exit(rank, kKilled);
+    for (const uint32_t node : {0u, 1u}) s.clear(node);
+    s.start_all();
+    ASSERT_EQ(s.log.size(), 4u);
+    EXPECT_EQ(s.log[3], "rank 2 on gpu1: last NCCL warning of 2");
+}
+
 // srun -e job.%N: nobody who reads that file sees what rank 0's node says.
 TEST(Death, IsAlsoSaidWhereANodeHasAFileOfItsOwn) {
     for (bool own_file : {false, true}) {
