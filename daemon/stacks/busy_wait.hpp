@@ -16,8 +16,8 @@ namespace dp::stacks {
 // Whether the process has a library with such a wait.
 bool may_wait_busily(const Process& process);
 
-// Who has called it, and what can be seen of that one's variables: on the stack, in registers, behind these, and the program's
-// global ones.
+// Who has called it, and what can be seen of that one's variables: on the stack, in registers, behind these, and the first of the
+// program's global ones (busy_wait.cpp has how many). A counter elsewhere is not: in an object whose address is on the stack alone, say.
 struct BusyWait {
     uint64_t instruction = 0;  // where the caller goes on
     uint64_t stack_begin = 0, stack_end = 0;
