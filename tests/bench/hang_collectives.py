@@ -28,17 +28,25 @@ def init_process_group():
 
 
 def _take(peer):
-    if not peer.recv(1):
-        while True:
-            signal.pause()
+    try:
+        if peer.recv(1):
+            return
+    except ConnectionResetError:
+        pass
+    while True:
+        signal.pause()
+
+
+def _give(peer):
+    try:
+        peer.sendall(b"x")
+    except OSError:
+        pass
 
 
 def _answer():
     for peer in _peers.values():
-        try:
-            peer.sendall(b"x")
-        except OSError:
-            pass
+        _give(peer)
 
 
 def all_reduce():
@@ -47,7 +55,7 @@ def all_reduce():
             _take(_peers[rank])
         _answer()
     else:
-        _peers[0].sendall(b"x")
+        _give(_peers[0])
         _take(_peers[0])
 
 
