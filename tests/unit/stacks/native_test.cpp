@@ -184,27 +184,29 @@ TEST(StacksNative, AProgramThatRunsGoesOnRunning) {
     }
 }
 
+// Of the child's main thread, once it is in one.
+std::optional<BusyWait> look_at(const Child& child) {
+    std::optional<BusyWait> wait;
+    until([&] {
+        const auto process = Process::open(child.pid);
+        NativeReader reader(*process, "", NativeClock::time_point::max());
+        return (wait = busy_wait_of(*process, reader.read(child.pid).frames)).has_value();
+    });
+    return wait;
+}
+
 // The same call at two looks looks the same; the next one of a loop does not.
 TEST(StacksNative, ABusyWaitIsKnownAgainAndTheNextOneIsAnother) {
     auto* const number = shared<std::atomic<uint64_t>>();
     const Child child([&] {
         for (uint64_t step = 0;; ++step) MPI_Native_test(number, step);
     });
-    const auto look = [&] {
-        std::optional<BusyWait> wait;
-        until([&] {
-            const auto process = Process::open(child.pid);
-            NativeReader reader(*process, "", NativeClock::time_point::max());
-            return (wait = busy_wait_of(*process, reader.read(child.pid).frames)).has_value();
-        });
-        return wait;
-    };
-    const auto first = look(), again = look();
+    const auto first = look_at(child), again = look_at(child);
     ASSERT_TRUE(first && again);
     EXPECT_TRUE(may_be_the_same(*first, *again));
     EXPECT_TRUE(may_still_be_in(*Process::open(child.pid), *first));
     ++*number;
-    const auto next = look();
+    const auto next = look_at(child);
     ASSERT_TRUE(next);
     EXPECT_FALSE(may_be_the_same(*first, *next));
     EXPECT_FALSE(may_wait_busily(*Process::open(child.pid)));
@@ -212,21 +214,12 @@ TEST(StacksNative, ABusyWaitIsKnownAgainAndTheNextOneIsAnother) {
 
 // The child does one busy wait, and then, once the number has grown, the next one.
 void expect_two_busy_waits(const Child& child, std::atomic<uint64_t>& number) {
-    const auto look = [&] {
-        std::optional<BusyWait> wait;
-        until([&] {
-            const auto process = Process::open(child.pid);
-            NativeReader reader(*process, "", NativeClock::time_point::max());
-            return (wait = busy_wait_of(*process, reader.read(child.pid).frames)).has_value();
-        });
-        return wait;
-    };
-    const auto first = look();
+    const auto first = look_at(child);
     ASSERT_TRUE(first);
     ++number;
     usleep(10'000);
     EXPECT_FALSE(may_still_be_in(*Process::open(child.pid), *first));
-    const auto next = look();
+    const auto next = look_at(child);
     ASSERT_TRUE(next);
     EXPECT_FALSE(may_be_the_same(*first, *next));
 }
