@@ -12,6 +12,7 @@
 
 #include "base/text.hpp"
 #include "common/control.hpp"
+#include "common/hostfile.hpp"
 #include "common/hostlist.hpp"
 #include "common/keeper.hpp"
 #include "common/ports.hpp"
@@ -280,6 +281,7 @@ void Task::take_place(const NodePlan& plan) {
     TaskFacts facts = task_facts(s_, rank_, local_);
     facts.take(plan);
     const bool is_first_life = plan.generation == s_.facts.generation;
+    facts.hostfile = make_hostfile(hostfile_of(s_.facts.node_list, s_.facts.tasks_per_node, facts.nodes));
     std::vector<std::string> warnings;
     if (s_.settings.wants_nccl_debug()) {
         facts.nccl_debug_file = usable_nccl_debug_file(

@@ -22,6 +22,7 @@
 #include "common/control.hpp"
 #include "common/daemon_config.hpp"
 #include "common/environment.hpp"
+#include "common/hostfile.hpp"
 #include "common/hostlist.hpp"
 #include "common/keeper.hpp"
 #include "common/plan_file.hpp"
@@ -134,6 +135,7 @@ void World::become_rank(uint32_t rank, NodePlan plan) {
     facts.local_rank = rank;
     facts.local_world_size = options_.ranks;
     facts.nodes = 1;
+    facts.hostfile = make_hostfile(hostfile_of(host_name(), std::to_string(options_.ranks), 1));
     facts.settings = settings_;
     facts.sizes = settings_.sizes(options_.ranks);
     facts.take(plan);

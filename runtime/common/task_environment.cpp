@@ -213,6 +213,7 @@ void write_nccl(Writer& w, const TaskFacts& facts) {
 // The variables that libdp reads.
 void write_own(Writer& w, const TaskFacts& facts, const NodePlan& plan) {
     w.set("DP_MASTER_ADDR", plan.master_addr);
+    if (!facts.hostfile.empty()) w.set("DP_HOSTFILE", facts.hostfile);
     w.set("DP_MASTER_PORT", text(plan.master_port));
     w.set("DP_WORLD_SIZE", text(facts.world_size));
     w.set("DP_FIRST_WORLD_SIZE", text(facts.first_world_size));

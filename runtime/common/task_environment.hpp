@@ -24,6 +24,7 @@ struct TaskFacts {
     uint32_t nodes = 0;
     uint32_t generation = 0;
     std::string nccl_debug_file;          // "": none
+    std::string hostfile;                 // its path; "": none
     uint32_t cpus = 0;                    // of this task; 0 where the launcher cannot tell
     Settings settings;                    // the step's, complete
     ModelParallel sizes;                  // tensor x data x pipeline = world_size

@@ -175,6 +175,13 @@ TEST(TaskEnvironment, AChosenInterfaceIsNamedToNcclAndGloo) {
     EXPECT_EQ(env["GLOO_SOCKET_IFNAME"], "ib0");
 }
 
+TEST(TaskEnvironment, AHostfileIsNamedWhereThereIsOne) {
+    TaskFacts facts = rank_5_of_8();
+    EXPECT_FALSE(task_with({}, facts).first.contains("DP_HOSTFILE"));
+    facts.hostfile = "/proc/5/fd/7";
+    EXPECT_EQ(task_with({}, facts).first["DP_HOSTFILE"], "/proc/5/fd/7");
+}
+
 TEST(TaskEnvironment, NcclWritesToAFileOfTheRank) {
     TaskFacts facts = rank_5_of_8();
     EXPECT_FALSE(task_with({}, facts).first.contains("NCCL_DEBUG_FILE"));
