@@ -151,6 +151,9 @@ std::string usage_text(const UsageTable& table) {
     const bool with_gpus = !table.gpus.empty();
     std::vector<std::string> titles = {"HOST",  "TILE",  "%idle",  "%compute",
                                        "%load", "%comm", "%chkpt", "%cpu"};
+    const bool with_steps =
+        std::ranges::any_of(table.rows, [](const UsageRow& row) { return row.rank.has_own_step_ns(); });
+    if (with_steps) titles.emplace_back("OWN_MS");
     if (with_gpus) titles.insert(titles.end(), {"%gpu", "GPU_MEM"});
     titles.insert(titles.end(), {"RANK", "PID", "USER", "COMMAND"});
     std::vector<bool> to_right(titles.size(), true);
@@ -163,6 +166,9 @@ std::string usage_text(const UsageTable& table) {
         line = {row.host, rank.tiles().empty() ? "-" : printable(rank.tiles())};
         for (size_t i = 0; i < kPhases; ++i) line.push_back(row.percent ? number((*row.percent)[i]) : "-");
         line.push_back(row.cpu_percent ? number(*row.cpu_percent) : "-");
+        if (with_steps)
+            line.push_back(rank.has_own_step_ns() ? number(static_cast<double>(rank.own_step_ns()) / 1e6)
+                                                  : "-");
         if (with_gpus)
             for (auto& word : gpus_in_words(table, row)) line.push_back(std::move(word));
         line.insert(line.end(),
@@ -238,19 +244,22 @@ std::string usage_json(const UsageTable& table) {
                      {"busy_percent", gpu->has_busy_percent() ? Json(gpu->busy_percent()) : Json()},
                      {"memory_used", gpu->memory_used()},
                      {"memory_total", gpu->memory_total()}});
-        ranks.push_back({{"host", row.host},
-                         {"rank", rank.rank()},
-                         {"local_rank", rank.local_rank()},
-                         {"tiles", tiles},
-                         {"state", name_of(rank.state())},
-                         {"stopped", rank.stopped()},
-                         {"pid", rank.pid()},
-                         {"user", table.user},
-                         {"command", printable(rank.command())},
-                         {"percent", std::move(percent)},
-                         {"total_seconds", std::move(total)},
-                         {"cpu_percent", row.cpu_percent ? Json(rounded(*row.cpu_percent)) : Json()},
-                         {"gpus", std::move(gpus)}});
+        ranks.push_back(
+            {{"host", row.host},
+             {"rank", rank.rank()},
+             {"local_rank", rank.local_rank()},
+             {"tiles", tiles},
+             {"state", name_of(rank.state())},
+             {"stopped", rank.stopped()},
+             {"pid", rank.pid()},
+             {"user", table.user},
+             {"command", printable(rank.command())},
+             {"percent", std::move(percent)},
+             {"total_seconds", std::move(total)},
+             {"cpu_percent", row.cpu_percent ? Json(rounded(*row.cpu_percent)) : Json()},
+             {"own_step_seconds",
+              rank.has_own_step_ns() ? Json(static_cast<double>(rank.own_step_ns()) / 1e9) : Json()},
+             {"gpus", std::move(gpus)}});
     }
     Json problems = Json::array();
     for (const auto& node : table.usage.nodes())

@@ -23,7 +23,7 @@ Broker::Broker(DaemonConfig config, uid_t owner, Time now)
       authorization_(owner),
       restart_policy_(config_.settings),
       ports_{config_.master_port, config_.coordinator_port} {
-    generation_.emplace(config_.generation, members_, config_.settings.timeout(), now);
+    generation_.emplace(config_.generation, members_, config_.settings, now);
     restart_policy_.begin(now);
     if (config_.settings.outlives_nodes()) quorum_.emplace();
     if (config_.settings.wants_preflight()) preflight_.emplace(config_.settings.preflight == Preflight::full);
@@ -104,7 +104,8 @@ void Broker::finish_if_nobody_is_here() {
 // An elected broker's nodes have ended theirs.
 bool Broker::is_of_another_generation(const wire::FromNode& message) const {
     const bool of_ranks = (message.has_rank() && !message.rank().has_told_to_end()) || message.has_hellos() ||
-                          message.has_arrive() || message.has_request() || message.has_generation_ended();
+                          message.has_arrive() || message.has_request() || message.has_generation_ended() ||
+                          message.has_paces();
     return of_ranks && config_.settings.restarts_ranks() &&
            (succession_ || message.generation() != generation_->number);
 }
@@ -150,6 +151,9 @@ BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, T
     if (message.has_nccl_warning() && message.nccl_warning().rank() < config_.world_size &&
         message.nccl_warning().generation() <= generation_->number)
         nccl_warnings_.note(message.nccl_warning());
+    for (const auto& pace : message.paces().ranks())
+        if (is_on(pace.rank(), node)) generation_->slow_ranks.note(pace);
+    check_slow(now);
     if (message.has_alive()) alive(node, message.alive(), now);
     tell_askers(now);
     return take();
@@ -228,7 +232,7 @@ bool Broker::replace_unfit(const Fitness& fitness, Time now) {
     for (const auto& [node, reason] : fitness.unfit) members_.set_unfit(node);
     told_to_end_.clear();  // the nodes tell again
     members_.begin_generation(*world);
-    generation_.emplace(config_.generation, members_, config_.settings.timeout(), now);
+    generation_.emplace(config_.generation, members_, config_.settings, now);
     return true;
 }
 
@@ -306,7 +310,10 @@ void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
         if (const auto lasted = generation_->hang_watch.moves(event.rank(), now); lasted && !is_ending())
             out_.log.push_back(where(event.rank()) + " moves again, after " + words(*lasted) +
                                " without progress");
-    if (event.has_exited()) generation_->hang_watch.ended(event.rank(), now);
+    if (event.has_exited()) {
+        generation_->hang_watch.ended(event.rank(), now);
+        generation_->slow_ranks.ended(event.rank());
+    }
     if (event.has_vanished() || event.has_goodbye() || event.has_exited())
         generation_->store.drop(event.rank());
     if (event.has_vanished() && !had_exited) generation_->vanished.add(event.rank(), now);
@@ -403,6 +410,7 @@ BrokerActions Broker::tick(Time now) {
     expire_vanished(now);
     dead(held_deaths_.due(now), now);
     check_hang(now);
+    check_slow(now);
     check_restart(now);
     if (leave_at_ && now >= *leave_at_ && !finished_) farewell(now);
     tell_askers(now);
@@ -424,6 +432,7 @@ std::optional<Time> Broker::next_deadline() const {
     if (is_ending()) return next;
     return earliest({next, generation_->torch_arrivals.next_notice(),
                      generation_->hang_watch.next_deadline(config_.settings.hang_timeout()),
+                     generation_->slow_ranks.next_deadline(),
                      generation_->start_deadlines.next_deadline(members_)});
 }
 

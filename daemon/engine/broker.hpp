@@ -29,6 +29,7 @@
 #include "engine/quorum.hpp"
 #include "engine/restarts.hpp"
 #include "engine/shared_message.hpp"
+#include "engine/slow_ranks.hpp"
 #include "engine/stack_questions.hpp"
 #include "engine/start_deadlines.hpp"
 #include "engine/store.hpp"
@@ -105,8 +106,12 @@ class Broker {
 
     // What begins anew with each generation.
     struct Generation {
-        Generation(uint32_t n, const Membership& members, Time timeout, Time now)
-            : number(n), start_deadlines(timeout, now), collectives(members) {}
+        Generation(uint32_t n, const Membership& members, const Settings& settings, Time now)
+            : number(n),
+              start_deadlines(settings.timeout(), now),
+              collectives(members),
+              slow_ranks(settings.slow_percent.value_or(0),
+                         settings.sizes(static_cast<uint32_t>(members.ranks().size()))) {}
         uint32_t number;
         StartDeadlines start_deadlines;
         Store store;
@@ -115,6 +120,7 @@ class Broker {
         VanishedRanks vanished;
         StoppedRanks stopped;
         HangWatch hang_watch;
+        SlowRanks slow_ranks;
         std::string replaced;  // as in the plan
         std::optional<wire::StepStatus::Restart::FirstStep> first_step;
         bool done = false;  // all its ranks have ended, and the nodes know it
@@ -203,6 +209,7 @@ class Broker {
     void finish_world();
     void tell_deaths(Time now);
     void check_hang(Time now);
+    void check_slow(Time now);
     void ask_nccl(const std::vector<uint32_t>& culprits);
     NcclWarnings::Ranks named(const std::vector<uint32_t>& ranks) const;
     void forget_node(uint32_t node);

@@ -114,7 +114,7 @@ void Broker::begin_generation(Time now) {
     restart_->note_change(change(*world));
     restart_->begin_next();
     usage_.forget_answers();
-    generation_.emplace(generation_->number + 1, members_, config_.settings.timeout(), now);
+    generation_.emplace(generation_->number + 1, members_, config_.settings, now);
     if (replaced.size() < world->size) generation_->replaced = compress_ranks(replaced);
     restart_policy_.begin(now);
     succession_.reset();

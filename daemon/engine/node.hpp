@@ -141,6 +141,10 @@ class Node {
     bool survives(uint32_t local_rank) const {
         return local_rank < config_.ranks.size() && survivors_.has(config_.ranks[local_rank]);
     }
+    // Of the world that the local rank has opened.
+    std::optional<ConnectionId> connection_of(uint32_t local_rank) const {
+        return ranks_.connection_of(config_.ranks[local_rank]);
+    }
     // What /proc says about a local rank's process, every second; two equal looks in a row are reported.
     NodeActions on_look(uint32_t local_rank, bool stopped);
     // What its watcher says (--dp-hang-timeout); nullopt: it moves again.

@@ -14,6 +14,7 @@ void copy_measured(const wire::NodeUsage::Rank& said, wire::NodeUsage::Rank& tol
     told.set_tiles(printable(said.tiles(), kMaxTilesText));
     told.set_pid(said.pid());
     told.set_command(printable(said.command(), kMaxCommand));
+    if (said.has_own_step_ns()) told.set_own_step_ns(std::max<int64_t>(said.own_step_ns(), 0));
     if (said.has_cpu_ns()) told.set_cpu_ns(std::max<int64_t>(said.cpu_ns(), 0));
     if (said.phase_ns_size() != static_cast<int>(kPhases)) return;
     for (const int64_t ns : said.phase_ns()) told.add_phase_ns(std::max<int64_t>(ns, 0));

@@ -345,6 +345,22 @@ void Daemon::look_at_ranks() {
     for (uint32_t local = 0; local < config_.ranks.size(); ++local)
         if (const pid_t task = tasks_.of(local)) perform(node_.on_look(local, is_stopped(task)));
     if (watcher_) watch_ranks();
+    if (config_.settings.slow_percent.value_or(0) > 0 && now() >= paces_told_ + kPacesEvery) tell_paces();
+}
+
+void Daemon::tell_paces() {
+    paces_told_ = now();
+    wire::NodePaces paces;
+    for (uint32_t local = 0; local < config_.ranks.size(); ++local) {
+        const auto connection = node_.connection_of(local);
+        const auto page = connection ? usage_.page(*connection) : std::nullopt;
+        if (!page) continue;
+        if (auto pace = paces_.read(config_.ranks[local], *connection, process_of(local, connection), *page,
+                                    monotonic_ns()))
+            *paces.add_ranks() = std::move(*pace);
+    }
+    if (paces.ranks_size() > 0)
+        perform(node_.on_answer(wrap(&wire::FromNode::mutable_paces, std::move(paces))));
 }
 
 void Daemon::watch_ranks() {

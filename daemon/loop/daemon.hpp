@@ -23,6 +23,7 @@
 #include "loop/last_words.hpp"
 #include "loop/log.hpp"
 #include "loop/metrics_server.hpp"
+#include "loop/pace.hpp"
 #include "loop/rank_server.hpp"
 #include "loop/rank_watcher.hpp"
 #include "loop/stack_reader.hpp"
@@ -65,6 +66,8 @@ class Daemon {
     RankServer ranks_;
     std::optional<KeeperServer> keepers_;  // with --dp-on-failure=restart
     UsageReader usage_;
+    PaceReader paces_;  // with --dp-slow
+    Time paces_told_{};
     GpuProbe gpus_;
     StackReader stacks_;
     std::optional<LastWords> last_words_;  // with --dp-nccl-debug
@@ -114,6 +117,7 @@ class Daemon {
     void settle();
     void look_at_ranks();
     void watch_ranks();
+    void tell_paces();
     void signal_ranks(int number);
     std::set<uint32_t> survivors() const;
     void clear_ranks();

@@ -73,12 +73,16 @@ void UsageReader::read(wire::NodeUsage::Rank& rank, pid_t pid, std::optional<Con
         rank.set_command(command_of(pid));
         if (const auto cpu_ns = cpu_ns_of(pid)) rank.set_cpu_ns(*cpu_ns);
     }
-    const auto page = connection ? pages_.find(*connection) : pages_.end();
-    if (page == pages_.end()) return;
-    const auto read = read_phase_page(page->second.get());
+    const auto read = connection ? page(*connection) : std::nullopt;
     const auto times = read ? phase_times(*read, now_ns) : std::nullopt;
     if (!times) return;
     for (const int64_t ns : *times) rank.add_phase_ns(ns);
+    if (const auto own = own_time_of_step(*read)) rank.set_own_step_ns(*own);
+}
+
+std::optional<PhasePage> UsageReader::page(ConnectionId connection) const {
+    const auto page = pages_.find(connection);
+    return page == pages_.end() ? std::nullopt : read_phase_page(page->second.get());
 }
 
 }  // namespace dp

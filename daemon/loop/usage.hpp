@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/fd.hpp"
+#include "common/phase_page.hpp"
 #include "dp.pb.h"
 #include "engine/node.hpp"
 #include "engine/usage.hpp"
@@ -30,6 +31,7 @@ std::optional<int64_t> cpu_ns_of(pid_t pid);
 
 class UsageReader {
  public:
+    std::optional<PhasePage> page(ConnectionId connection) const;
     void open(ConnectionId connection, pid_t pid, int32_t fd);
     void close(ConnectionId connection) { pages_.erase(connection); }
 

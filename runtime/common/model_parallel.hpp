@@ -33,10 +33,12 @@ struct ModelParallel {
     }
     // The rank's place in its group of that dimension.
     uint32_t rank_in(Dimension d, uint32_t rank) const { return rank / stride(d) % size(d); }
+    // The lowest world rank of its group.
+    uint32_t first_of(Dimension d, uint32_t rank) const { return rank - rank_in(d, rank) * stride(d); }
     // World ranks of the rank's group, ascending.
     std::vector<uint32_t> group_of(Dimension d, uint32_t rank) const {
         std::vector<uint32_t> members;
-        const uint32_t first = rank - rank_in(d, rank) * stride(d);
+        const uint32_t first = first_of(d, rank);
         for (uint32_t i = 0; i < size(d); ++i) members.push_back(first + i * stride(d));
         return members;
     }

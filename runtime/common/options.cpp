@@ -156,6 +156,11 @@ const std::vector<OptionSpec>& option_specs() {
             "no rank moves for so long: name who hangs, and where; then as on-failure says (default 0: off)",
             "0", {.plugstack = true, .dpctl = true},
             "not a number of seconds; give a whole number, or 0 to watch no rank", 0, kMaxTimeoutSeconds),
+        option<&Settings::slow_percent>(
+            "dp-slow", "SLURM_DP_SLOW", "PERCENT",
+            "name a rank whose steps take PERCENT more time of its own than the median (default 20; 0: off)",
+            "20", {.plugstack = true, .dpctl = true},
+            "not a percentage; give a whole number, or 0 to name nobody", 0, kMaxSlowPercent),
         option<&Settings::preflight>(
             "dp-preflight", "SLURM_DP_PREFLIGHT", "off|quick|full",
             "examine the step's nodes before ranks start, or measure them, too (default off)", "off",

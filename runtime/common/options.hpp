@@ -25,6 +25,7 @@ inline constexpr uint16_t kLowestPort = 1024;
 // On one node; what a step really owns is known there.
 inline constexpr uint32_t kMaxTilesPerRank = 4096;
 inline constexpr uint32_t kMaxRestarts = 100000;
+inline constexpr uint32_t kMaxSlowPercent = 10000;
 inline constexpr uint32_t kMaxNodes = 1 << 16;
 
 // What is on MASTER_PORT: nothing, so that rank 0 can bind it, or PyTorch's store, served by the broker.
@@ -52,6 +53,7 @@ struct Settings {
     std::optional<uint32_t> spares;                // nodes without ranks until another is lost
     std::optional<uint32_t> min_nodes;             // fewest with ranks; if empty, the world keeps its size
     std::optional<uint32_t> hang_timeout_seconds;  // 0: nobody looks
+    std::optional<uint32_t> slow_percent;          // 0: nobody is compared
     std::optional<Preflight> preflight;
     std::optional<NcclDebug> nccl_debug;
     std::optional<uint32_t> tensor;

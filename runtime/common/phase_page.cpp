@@ -6,6 +6,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
+#include <utility>
+#include <vector>
 
 namespace dp {
 namespace {
@@ -50,6 +53,23 @@ void enter_phase(PhasePage& shared, uint64_t phase, int64_t now_ns) {
     store(shared.sequence, shared.sequence + 1);
 }
 
+// The first call begins the first step: the time before it belongs to none.
+void end_step(PhasePage& shared, int64_t now_ns) {
+    PhaseTimes times = shared.total_ns;
+    times[shared.phase] += now_ns - shared.since_ns;
+    int64_t own = 0;
+    for (size_t phase = 0; phase < kPhases; ++phase)
+        if (phase != kWaits) own += times[phase] - shared.at_step_ns[phase];
+    store(shared.sequence, shared.sequence + 1);
+    if (shared.last_step_ns != 0) {
+        store(shared.own_ns[shared.steps % kOwnTimes], own);
+        store(shared.steps, shared.steps + 1);
+    }
+    store(shared.last_step_ns, now_ns);
+    for (size_t phase = 0; phase < kPhases; ++phase) store(shared.at_step_ns[phase], times[phase]);
+    store(shared.sequence, shared.sequence + 1);
+}
+
 // Reads the sequence number before and after the page: the order within one read is the kernel's.
 std::optional<PhasePage> read_phase_page(int fd) {
     for (int i = 0; i < kTries; ++i) {
@@ -73,6 +93,25 @@ std::optional<PhaseTimes> phase_times(const PhasePage& page, int64_t now_ns) {
     const int64_t current = longest - std::clamp<int64_t>(page.since_ns, 0, longest);
     times[page.phase] += std::min(current, longest - times[page.phase]);
     return times;
+}
+
+std::optional<int64_t> own_time_of_step(const PhasePage& page) {
+    if (page.version != kPhasePageVersion || page.steps < kHalfLife || page.total_ns[kWaits] <= 0)
+        return std::nullopt;
+    std::vector<std::pair<int64_t, double>> weighted;
+    const uint64_t known = std::min<uint64_t>(page.steps, kOwnTimes);
+    double all = 0;
+    for (uint64_t age = 0; age < known; ++age) {
+        const double weight = std::exp2(-static_cast<double>(age) / kHalfLife);
+        const int64_t own = page.own_ns[(page.steps - 1 - age) % kOwnTimes];
+        weighted.emplace_back(std::max<int64_t>(own, 0), weight);
+        all += weight;
+    }
+    std::ranges::sort(weighted);
+    double below = 0;
+    for (const auto& [own, weight] : weighted)
+        if ((below += weight) >= all / 2) return own;
+    return weighted.back().first;
 }
 
 }  // namespace dp

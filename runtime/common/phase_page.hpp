@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The page in which a rank says what it is doing (dp_phase): a memfd that libdp writes and the node's daemon
-// reads on request. A change of phase costs the rank reading a clock and a few stores, and no system call.
+// The page in which a rank says what it is doing (dp_phase) and how long its steps take (dp_at_step): a memfd that libdp writes and
+// the node's daemon reads. A change of phase costs the rank reading a clock and a few stores, and no system call.
 #pragma once
 
 #include <array>
@@ -13,12 +13,17 @@ namespace dp {
 
 // The number of values of dp_phase_kind.
 inline constexpr size_t kPhases = 5;
+// DP_PHASE_COMMUNICATION: where a rank waits for the others.
+inline constexpr size_t kWaits = 3;
 using PhaseTimes = std::array<int64_t, kPhases>;  // nanoseconds by phase
 
 // The exact size of the file; its content begins at 0.
 inline constexpr size_t kPhasePageBytes = 4096;
 // The memfd's name, which the daemon looks for before it opens a descriptor of a rank.
 inline constexpr const char* kPhasePageName = "slurm-dp-phases";
+
+// The number of steps whose times are kept.
+inline constexpr size_t kOwnTimes = 32;
 
 // Its content, word by word. Times are CLOCK_MONOTONIC.
 struct PhasePage {
@@ -27,6 +32,11 @@ struct PhasePage {
     uint64_t phase = 0;     // the current one
     int64_t since_ns = 0;   // when it began
     PhaseTimes total_ns{};  // of what was before, by phase
+    // What follows stays zero with a libdp that does not write it.
+    uint64_t steps = 0;           // that were taken since the first phase, by this process's own count
+    int64_t last_step_ns = 0;     // when the last one ended; 0: none has
+    PhaseTimes at_step_ns{};      // how long each phase had been on by then
+    int64_t own_ns[kOwnTimes]{};  // of step i at i % kOwnTimes: its time but for the waits for others
 
     bool operator==(const PhasePage&) const = default;
 };
@@ -39,6 +49,7 @@ int64_t monotonic_ns();
 // The rank's side: the page in shared memory, fresh (all zeros) or begun. One thread at a time.
 void begin_phases(PhasePage& shared, uint64_t phase, int64_t now_ns);
 void enter_phase(PhasePage& shared, uint64_t phase, int64_t now_ns);
+void end_step(PhasePage& shared, int64_t now_ns);
 
 // The daemon's side. Returns a consistent page or nothing, whatever the rank does to the file meanwhile.
 std::optional<PhasePage> read_phase_page(int fd);
@@ -46,5 +57,10 @@ std::optional<PhasePage> read_phase_page(int fd);
 // How long the rank has been in each phase so far; nothing if the page is not one of ours. Whatever its
 // content, no time is negative or later than now. Pure.
 std::optional<PhaseTimes> phase_times(const PhasePage& page, int64_t now_ns);
+
+// How much of its last steps the rank spent on its own, each apart from the waits for others: their median, in which a step counts half
+// as much as the one kHalfLife later. Nothing before kHalfLife steps, of a rank that never says that it waits, or if the page is not one of ours. Pure.
+inline constexpr size_t kHalfLife = 8;
+std::optional<int64_t> own_time_of_step(const PhasePage& page);
 
 }  // namespace dp

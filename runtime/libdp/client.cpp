@@ -233,6 +233,7 @@ Result<wire::NextWorld> Client::rejoin(std::chrono::milliseconds timeout) {
 }
 
 void Client::tell_progress(uint64_t step) {
+    if (phases_.page() == Phases::Page::ours) phases_.end_step();
     const std::unique_lock guard(write_mutex_, std::try_to_lock);
     if (!guard) return;
     // Most calls end here, so what costs more than a clock comes after it.

@@ -51,6 +51,11 @@ class Phases {
         enter_phase(*page_, phase, monotonic_ns());
         return std::nullopt;
     }
+    // A step has ended. Nothing before the first phase: without phases nobody knows who waits for whom. Thread-safe; never waits.
+    void end_step() {
+        const std::unique_lock guard(mutex_, std::try_to_lock);
+        if (guard && page_) dp::end_step(*page_, monotonic_ns());
+    }
 
  private:
     static constexpr size_t kMarkBytes = 1;  // of which the kernel makes a page

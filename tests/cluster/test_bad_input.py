@@ -29,6 +29,7 @@ def said(done):
     ("--dp-interface=10.0.0.0/40", "--dp-interface=10.0.0.0/40: not a network in CIDR notation; give"),
     ("--dp-store=redis", "--dp-store=redis: no such store; give hold"),
     ("--dp-on-failure=retry", "--dp-on-failure=retry: no such action; give abort"),
+    ("--dp-slow=20%", "--dp-slow=20%: not a percentage; give a whole number, or 0"),
     ("--dp-hang-timeout=10m", "--dp-hang-timeout=10m: not a number of seconds; give a whole number, or 0"),
     ("--dp-preflight=yes", "--dp-preflight=yes: no such examination; give quick"),
     ("--dp-nccl-debug=", "--dp-nccl-debug=: not a file's name; give on"),

@@ -135,8 +135,9 @@ void dp_forget_event(dp_context* context, uint64_t watch);
 
 /* Says how far this rank's training is, so that a message about its death can say so: "... was killed by
  * signal 11 (SIGSEGV) at step 1200", and --dp-on-failure=restart sees progress and says how many steps a restart repeats. Meant for the end of every
- * step, with a count that grows over the whole training, not per epoch. Takes some microseconds, never waits and never fails. Sent at most every
- * 10 ms, so with very short steps these messages may name an earlier one. */
+ * step, with a count that grows over the whole training, not per epoch. Where the rank says its phases, too (dp_phase), it is also how a slow rank is
+ * found (--dp-slow, dpctl top). Takes some microseconds, never waits and never fails. Sent at most every 10 ms, so with very short steps these
+ * messages may name an earlier one. */
 void dp_at_step(dp_context* context, uint64_t step);
 
 /* ---- restarts: a process that goes on when a peer has died (--dp-on-failure=restart) ---- */
@@ -182,7 +183,7 @@ typedef enum dp_phase_kind {
 
 /* Puts this rank as a whole, whichever thread calls, into this phase. Meant to be called at every change,
  * even a million times a second: it reads a clock and writes a few words to a page that this node's daemon
- * reads when somebody asks. Only the first call makes system calls and tells the daemon; no time is counted
+ * reads every few seconds (--dp-slow), and when somebody asks (dpctl top). Only the first call makes system calls and tells the daemon; no time is counted
  * before it. DP_ERROR_INVALID for an unknown phase, in a fork of the rank, or if there is no memory or
  * descriptor for the page; training may continue. Not async-signal-safe. */
 dp_status dp_phase(dp_context* context, dp_phase_kind phase);

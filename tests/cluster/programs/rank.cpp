@@ -220,6 +220,22 @@ int phases(dp::Context& context, const std::string& until) {
     return 0;
 }
 
+// Steps of 10 ms and a barrier, as a training has them; of the rank `slow` the first `slow_steps` take 30 ms.
+int pace(dp::Context& context, unsigned steps, unsigned slow, unsigned slow_steps) {
+    for (unsigned step = 0; step < steps; ++step) {
+        const bool is_slow = context.world().rank == slow && step < slow_steps;
+        if (auto entered = context.phase(DP_PHASE_COMPUTE); !entered)
+            return complain(context, entered.error());
+        usleep(8000);
+        (void)context.phase(DP_PHASE_LOAD);
+        usleep(is_slow ? 22000 : 2000);
+        (void)context.phase(DP_PHASE_COMMUNICATION);
+        if (auto met = context.barrier(); !met) return complain(context, met.error());
+        context.at_step(step);
+    }
+    return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -243,6 +259,9 @@ int main(int argc, char** argv) {
     if (verb == "store") return store(*context);
     if (verb == "meet") return meet(*context, number);
     if (verb == "phases") return phases(*context, first);
+    if (verb == "pace" && argc == 5)
+        return pace(*context, number, static_cast<unsigned>(std::atoi(argv[3])),
+                    static_cast<unsigned>(std::atoi(argv[4])));
     if (verb == "fill") return fill(*context, number);
     if (verb == "train") return train(*context, first);
     if (verb == "survive") return survive(*context, first, argc > 3 ? argv[3] : nullptr);

@@ -59,7 +59,8 @@ TEST(DaemonConfig, SurvivesTheHandover) {
 
 TEST(DaemonConfig, EveryOptionReachesTheDaemon) {
     const std::map<std::string_view, const char*> values = {
-        {"auto|N", "4099"}, {"N", "3"}, {"SECONDS", "7"}, {"NAME|CIDR", "10.1.0.0/16"}, {"CODES", "7"}};
+        {"auto|N", "4099"},           {"N", "3"},    {"SECONDS", "7"}, {"PERCENT", "35"},
+        {"NAME|CIDR", "10.1.0.0/16"}, {"CODES", "7"}};
     for (const OptionSpec& spec : option_specs()) {
         DaemonConfig c = example();
         const std::string_view argument = spec.argument ? spec.argument : "";

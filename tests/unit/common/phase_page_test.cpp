@@ -54,6 +54,49 @@ TEST(PhasePage, TimeGoesToThePhaseThatIsOn) {
     EXPECT_EQ(page.times(1), (PhaseTimes{0, 1, 0, 1, 0})) << "a clock that is not the rank's";
 }
 
+// Steps that end in a wait for the others: in each the rank works for so long, and waits for 5.
+void take_steps(PhasePage& page, int64_t& now, const std::vector<int64_t>& own) {
+    for (const int64_t work : own) {
+        enter_phase(page, 1, now);
+        enter_phase(page, 2, now += work / 2);
+        enter_phase(page, kWaits, now += work - work / 2);
+        end_step(page, now += 5);
+    }
+}
+
+TEST(PhasePage, OwnTimeIsThatOfTheUsualStepOfLate) {
+    SharedPage page;
+    int64_t now = 1000;
+    begin_phases(*page, 0, now);
+    EXPECT_FALSE(own_time_of_step(*page));
+    end_step(*page, now += 500);  // what was before the first step is none
+    take_steps(*page, now, std::vector<int64_t>(kHalfLife - 1, 20));
+    EXPECT_FALSE(own_time_of_step(*page)) << "too few";
+    take_steps(*page, now, {20});
+    EXPECT_EQ(own_time_of_step(*page), 20);
+    EXPECT_EQ(read_phase_page(page.fd.get())->steps, kHalfLife);
+    take_steps(*page, now, {900, 20, 900, 20, 900});
+    EXPECT_EQ(own_time_of_step(*page), 20) << "a checkpoint now and then";
+    take_steps(*page, now, std::vector<int64_t>(100, 20));
+    take_steps(*page, now, std::vector<int64_t>(kHalfLife - 1, 30));
+    EXPECT_EQ(own_time_of_step(*page), 20) << "of late, but not for long";
+    take_steps(*page, now, {30, 30});
+    EXPECT_EQ(own_time_of_step(*page), 30);
+}
+
+TEST(PhasePage, OwnTimeOfGarbageIsNoneOrNotNegative) {
+    std::mt19937_64 random(2);
+    for (int i = 0; i < 10000; ++i) {
+        PhasePage page;
+        page.version = random() % 4 == 0 ? random() : kPhasePageVersion;
+        page.steps = random() >> random() % 64;
+        for (auto& own : page.own_ns) own = static_cast<int64_t>(random());
+        if (const auto own = own_time_of_step(page)) {
+            ASSERT_GE(*own, 0);
+        }
+    }
+}
+
 TEST(PhasePage, GarbageIsNoPageOrHasTimesThatCanBe) {
     std::mt19937_64 random(1);
     size_t read = 0;

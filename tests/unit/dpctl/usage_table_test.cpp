@@ -74,6 +74,18 @@ TEST(UsageTable, ForPeopleHasALineARank) {
               "node02  64       0.0       0.0    0.0   50.0    50.0   50.0     3  4711  alice  trainer\n");
 }
 
+TEST(UsageTable, SaysHowMuchOfAStepIsARanksOwnWhereOneTells) {
+    wire::StepUsage usage;
+    auto& node = add_node(usage, "a", 1, {{0, "", {}}, {1, "", {}}});
+    node.mutable_ranks(1)->set_own_step_ns(104'200'000);
+    const UsageTable table = usage_between(usage, usage, false);
+    EXPECT_NE(usage_text(table).find("  %cpu  OWN_MS  RANK"), std::string::npos);
+    EXPECT_NE(usage_text(table).find("   -   104.2     1"), std::string::npos) << usage_text(table);
+    const auto json = nlohmann::json::parse(usage_json(table));
+    EXPECT_TRUE(json["ranks"][0]["own_step_seconds"].is_null());
+    EXPECT_EQ(json["ranks"][1]["own_step_seconds"], 0.1042);
+}
+
 TEST(UsageTable, LeavesOutWhoWasIdleAllTheTimeWhereThatIsWanted) {
     const UsageTable table = example(true);
     std::vector<uint32_t> ranks;

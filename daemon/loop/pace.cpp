@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loop/pace.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.hpp"
+#include "common/read_file.hpp"
+
+namespace dp {
+namespace {
+
+std::optional<int64_t> word_of(std::string_view line, size_t number) {
+    const auto words = split(line.substr(0, line.find('\n')), ' ');
+    return number < words.size() ? parse_number<int64_t>(words[number]) : std::nullopt;
+}
+
+// In lines of "NAME VALUE".
+std::optional<int64_t> value_of(std::string_view text, std::string_view name) {
+    for (const std::string_view line : split(text, '\n'))
+        if (line.starts_with(name) && line.substr(name.size()).starts_with(' '))
+            return parse_number<int64_t>(line.substr(name.size() + 1));
+    return std::nullopt;
+}
+
+// The cgroup's cpu.stat, or that of the next one above it which has a quota to speak of.
+std::string cpu_stat_of(std::string_view proc_cgroup) {
+    for (const std::string_view line : split(proc_cgroup, '\n')) {
+        const auto parts = split(line, ':');
+        if (parts.size() != 3) continue;
+        const auto controllers = split(parts[1], ',');
+        const bool is_v1 = std::ranges::find(controllers, "cpu") != controllers.end();
+        if (!is_v1 && !parts[1].empty()) continue;
+        const std::string root = "/sys/fs/cgroup/" + (is_v1 ? std::string(parts[1]) : "");
+        for (std::string path(parts[2]); !path.empty(); path.resize(path.rfind('/'))) {
+            std::string stat = read_file(root + path + "/cpu.stat");
+            if (stat.find("nr_throttled") != stat.npos) return stat;
+        }
+    }
+    return "";
+}
+
+// How often the core on which the process ran last was throttled (field 39 of proc(5)'s stat).
+std::optional<int64_t> overheated(std::string_view stat) {
+    const size_t name = stat.rfind(") ");
+    const auto core = name == stat.npos ? std::nullopt : word_of(stat.substr(name + 2), 39 - 3);
+    if (!core) return std::nullopt;
+    const std::string folder = "/sys/devices/system/cpu/cpu" + std::to_string(*core) + "/thermal_throttle/";
+    const auto of_core = word_of(read_file(folder + "core_throttle_count"), 0);
+    const auto of_package = word_of(read_file(folder + "package_throttle_count"), 0);
+    return of_core || of_package ? std::optional(of_core.value_or(0) + of_package.value_or(0)) : std::nullopt;
+}
+
+PaceCounters counters_of(pid_t pid) {
+    const std::string process = "/proc/" + std::to_string(pid) + "/";
+    const std::string stat = read_file(process + "stat");
+    PaceCounters counters = read_counters(read_file(process + "schedstat"), stat, read_file("/proc/net/snmp"),
+                                          cpu_stat_of(read_file(process + "cgroup")));
+    counters.overheated = overheated(stat);
+    return counters;
+}
+
+}  // namespace
+
+PaceCounters read_counters(std::string_view schedstat, std::string_view stat, std::string_view snmp,
+                           std::string_view cpu_stat) {
+    PaceCounters counters;
+    counters.core_waited_ns = word_of(schedstat, 1);
+    // After the name, which may have anything in it; the state is field 3, major faults are field 12 (proc(5)).
+    if (const size_t name = stat.rfind(") "); name != stat.npos)
+        counters.major_faults = word_of(stat.substr(name + 2), 12 - 3);
+    // Two lines: names, and values.
+    std::optional<size_t> column;
+    for (const std::string_view line : split(snmp, '\n')) {
+        if (!line.starts_with("Tcp:")) continue;
+        const auto words = split(line, ' ');
+        if (column) {
+            counters.retransmissions = word_of(line, *column);
+        } else if (const auto found = std::ranges::find(words, "RetransSegs"); found != words.end()) {
+            column = static_cast<size_t>(found - words.begin());
+        }
+    }
+    counters.throttled_periods = value_of(cpu_stat, "nr_throttled");
+    counters.periods = value_of(cpu_stat, "nr_periods");
+    return counters;
+}
+
+std::optional<wire::RankPace> PaceReader::read(uint32_t rank, ConnectionId connection, pid_t pid,
+                                               const PhasePage& page, int64_t now_ns) {
+    const auto own = own_time_of_step(page);
+    const auto times = phase_times(page, now_ns);
+    Last& last = last_[rank];
+    const bool is_known = last.connection == connection;
+    if (!own || !times || pid <= 0 || (is_known && page.steps <= last.steps)) return std::nullopt;
+    const Last before = std::exchange(last, {connection, page.steps, now_ns, *times, counters_of(pid)});
+    wire::RankPace pace;
+    pace.set_rank(rank);
+    pace.set_steps(page.steps);
+    pace.set_own_ns(*own);
+    if (!is_known || now_ns <= before.now_ns) return pace;
+    const auto steps = static_cast<double>(page.steps - before.steps);
+    for (size_t phase = 0; phase < kPhases; ++phase)
+        pace.add_phase_ns(static_cast<int64_t>(
+            static_cast<double>(std::max<int64_t>((*times)[phase] - before.times[phase], 0)) / steps));
+    const auto more = [](const std::optional<int64_t>& was, const std::optional<int64_t>& is) {
+        return was && is && *is >= *was ? std::optional(static_cast<double>(*is - *was)) : std::nullopt;
+    };
+    const auto seconds = static_cast<double>(now_ns - before.now_ns) / 1e9;
+    const PaceCounters &was = before.counters, &is = last.counters;
+    if (const auto ns = more(was.core_waited_ns, is.core_waited_ns))
+        pace.set_core_waited(*ns / 1e9 / seconds);
+    const auto throttled = more(was.throttled_periods, is.throttled_periods);
+    if (const auto periods = more(was.periods, is.periods); periods && *periods > 0 && throttled)
+        pace.set_throttled(*throttled / *periods);
+    if (const auto faults = more(was.major_faults, is.major_faults)) pace.set_major_faults(*faults / seconds);
+    if (const auto segments = more(was.retransmissions, is.retransmissions))
+        pace.set_retransmissions(*segments / seconds);
+    if (const auto times_hot = more(was.overheated, is.overheated)) pace.set_overheated(*times_hot / seconds);
+    return pace;
+}
+
+}  // namespace dp
