@@ -126,6 +126,26 @@ Findings check_rdma(const NetworkFacts& facts) {
 
 }  // namespace
 
+std::vector<RdmaPort> read_rdma_ports(const std::string& root) {
+    std::vector<RdmaPort> ports;
+    const std::string adapters = root + "/sys/class/infiniband";
+    for (const auto& adapter : list_folder(adapters).value_or(std::vector<std::string>()))
+        for (const auto& port :
+             list_folder(adapters + "/" + adapter + "/ports").value_or(std::vector<std::string>())) {
+            const auto word = [folder = adapters + "/" + adapter + "/ports/" + port](const char* file) {
+                return read_word(folder + file).value_or("");
+            };
+            const auto behind_number = [](const std::string& text) {
+                const size_t at = text.find(": ");
+                return printable(at == text.npos ? text : text.substr(at + 2), 40);
+            };
+            ports.push_back({printable(adapter + " port " + port, 40), behind_number(word("/state")),
+                             behind_number(word("/phys_state")), printable(word("/rate"), 40)});
+        }
+    std::ranges::sort(ports, {}, &RdmaPort::name);
+    return ports;
+}
+
 NetworkFacts read_network(const std::string& root) {
     NetworkFacts facts;
     facts.host = printable(host_name(), 80);
@@ -145,20 +165,7 @@ NetworkFacts read_network(const std::string& root) {
         one.megabits = parse_number<uint32_t>(word(folder + "/speed"));
         one.has_carrier = word(folder + "/carrier") != "0";
     }
-    const std::string adapters = "/sys/class/infiniband";
-    for (const auto& adapter : list_folder(root + adapters).value_or(std::vector<std::string>()))
-        for (const auto& port :
-             list_folder(root + adapters + "/" + adapter + "/ports").value_or(std::vector<std::string>())) {
-            const std::string folder = adapters + "/" + adapter + "/ports/" + port;
-            const auto behind_number = [&](const std::string& text) {
-                const size_t at = text.find(": ");
-                return printable(at == text.npos ? text : text.substr(at + 2), 40);
-            };
-            facts.rdma_ports.push_back(
-                {printable(adapter + " port " + port, 40), behind_number(word(folder + "/state")),
-                 behind_number(word(folder + "/phys_state")), printable(word(folder + "/rate"), 40)});
-        }
-    std::ranges::sort(facts.rdma_ports, {}, &RdmaPort::name);
+    facts.rdma_ports = read_rdma_ports(root);
     return facts;
 }
 

@@ -36,6 +36,7 @@ struct NetworkFacts {
 };
 
 // /sys below `root`.
+std::vector<RdmaPort> read_rdma_ports(const std::string& root);
 NetworkFacts read_network(const std::string& root);
 Findings check_network(const NetworkFacts& facts);
 // Of the interface with this address, else of the one on which MASTER_ADDR would be.

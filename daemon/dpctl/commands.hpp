@@ -143,12 +143,14 @@ struct ExamineOptions {
 };
 int print_examination(const ExamineOptions& options);
 
-// For the daemon (loop/last_words.hpp): a line with the last warning in each file of NCCL's (--dp-nccl-debug).
-struct NcclWarningOptions {
+// For the daemon (loop/last_words.hpp, loop/transports_reader.hpp), of NCCL's files (--dp-nccl-debug): a line with the last warning in
+// each; and a wire::NcclTransports of all together, or nothing before they say anything of that.
+struct NcclFilesOptions {
     std::vector<std::string> files;
-    int64_t since = 0;  // Unix time: older files have none
+    int64_t since = 0;  // Unix time: older files are an earlier step's
 };
-int print_nccl_warning(const NcclWarningOptions& options);
+int print_nccl_warning(const NcclFilesOptions& options);
+int print_nccl_transports(const NcclFilesOptions& options);
 
 // For the daemon (loop/stack_reader.hpp): a NodeStacks of these processes on standard output.
 struct ReadStacksOptions {

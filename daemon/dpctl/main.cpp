@@ -164,7 +164,7 @@ void describe_examine(CLI::App& words, ExamineOptions& options) {
     words.add_flag("--gpus", options.gpus);
 }
 
-void describe_nccl_warning(CLI::App& words, NcclWarningOptions& options) {
+void describe_nccl_files(CLI::App& words, NcclFilesOptions& options) {
     words.group("");  // not in --help
     words.add_option("--since", options.since);
     words.add_option("files", options.files)->required();
@@ -225,9 +225,11 @@ std::vector<Command> add_commands(CLI::App& app) {
             examine, describe_doctor),
         add<ExamineOptions>(app, "examine", "For dp-rendezvousd: whether this node is fit for a training.",
                             print_examination, describe_examine),
-        add<NcclWarningOptions>(app, "nccl-warning",
-                                "For dp-rendezvousd: the last warning in each rank's NCCL log.",
-                                print_nccl_warning, describe_nccl_warning),
+        add<NcclFilesOptions>(app, "nccl-warning",
+                              "For dp-rendezvousd: the last warning in each rank's NCCL log.",
+                              print_nccl_warning, describe_nccl_files),
+        add<NcclFilesOptions>(app, "nccl-transports", "For dp-rendezvousd: what NCCL's ranks talk over.",
+                              print_nccl_transports, describe_nccl_files),
         add<ReadStacksOptions>(app, "read-stacks", "For dp-rendezvousd: what this node's ranks are doing.",
                                print_stacks, describe_read_stacks),
         add<WatchRanksOptions>(app, "watch-ranks",

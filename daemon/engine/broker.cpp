@@ -105,7 +105,7 @@ void Broker::finish_if_nobody_is_here() {
 bool Broker::is_of_another_generation(const wire::FromNode& message) const {
     const bool of_ranks = (message.has_rank() && !message.rank().has_told_to_end()) || message.has_hellos() ||
                           message.has_arrive() || message.has_request() || message.has_generation_ended() ||
-                          message.has_paces();
+                          message.has_paces() || message.has_nccl_transports();
     return of_ranks && config_.settings.restarts_ranks() &&
            (succession_ || message.generation() != generation_->number);
 }
@@ -151,9 +151,10 @@ BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, T
     if (message.has_nccl_warning() && message.nccl_warning().rank() < config_.world_size &&
         message.nccl_warning().generation() <= generation_->number)
         nccl_warnings_.note(message.nccl_warning());
+    if (message.has_nccl_transports()) transports_.note(node, message.nccl_transports(), now);
     for (const auto& pace : message.paces().ranks())
         if (is_on(pace.rank(), node)) generation_->slow_ranks.note(pace);
-    check_slow(now);
+    tell_observations(now);
     if (message.has_alive()) alive(node, message.alive(), now);
     tell_askers(now);
     return take();
@@ -410,7 +411,7 @@ BrokerActions Broker::tick(Time now) {
     expire_vanished(now);
     dead(held_deaths_.due(now), now);
     check_hang(now);
-    check_slow(now);
+    tell_observations(now);
     check_restart(now);
     if (leave_at_ && now >= *leave_at_ && !finished_) farewell(now);
     tell_askers(now);
@@ -432,7 +433,7 @@ std::optional<Time> Broker::next_deadline() const {
     if (is_ending()) return next;
     return earliest({next, generation_->torch_arrivals.next_notice(),
                      generation_->hang_watch.next_deadline(config_.settings.hang_timeout()),
-                     generation_->slow_ranks.next_deadline(),
+                     generation_->slow_ranks.next_deadline(), transports_.next_deadline(),
                      generation_->start_deadlines.next_deadline(members_)});
 }
 

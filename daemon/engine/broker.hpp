@@ -32,6 +32,7 @@
 #include "engine/slow_ranks.hpp"
 #include "engine/stack_questions.hpp"
 #include "engine/start_deadlines.hpp"
+#include "engine/step_transports.hpp"
 #include "engine/store.hpp"
 #include "engine/succession.hpp"
 #include "engine/time.hpp"
@@ -102,6 +103,7 @@ class Broker {
     HeldDeaths held_deaths_;
     DeathReports death_reports_;
     NcclWarnings nccl_warnings_;
+    StepTransports transports_;
     RestartPolicy restart_policy_;
 
     // What begins anew with each generation.
@@ -209,7 +211,7 @@ class Broker {
     void finish_world();
     void tell_deaths(Time now);
     void check_hang(Time now);
-    void check_slow(Time now);
+    void tell_observations(Time now);
     void ask_nccl(const std::vector<uint32_t>& culprits);
     NcclWarnings::Ranks named(const std::vector<uint32_t>& ranks) const;
     void forget_node(uint32_t node);

@@ -105,9 +105,11 @@ void Broker::check_hang(Time now) {
         nccl_warnings_.name(named_ranks);
 }
 
-void Broker::check_slow(Time now) {
+// Of ranks that are well.
+void Broker::tell_observations(Time now) {
     if (is_ending()) return;
     for (std::string& line : generation_->slow_ranks.take(members_, now)) out_.log.push_back(std::move(line));
+    for (std::string& line : transports_.take(members_, now)) out_.log.push_back(std::move(line));
 }
 
 // Of all ranks if there are no culprits.

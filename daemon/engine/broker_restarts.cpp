@@ -115,6 +115,7 @@ void Broker::begin_generation(Time now) {
     restart_->begin_next();
     usage_.forget_answers();
     generation_.emplace(generation_->number + 1, members_, config_.settings, now);
+    transports_.begin_generation();
     if (replaced.size() < world->size) generation_->replaced = compress_ranks(replaced);
     restart_policy_.begin(now);
     succession_.reset();

@@ -133,13 +133,19 @@ Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
                          " is not watched, so no hang is noticed (--dp-hang-timeout): " +
                          printable(news.unwatchable()));
             });
-    if (config_.settings.wants_nccl_debug())
+    if (config_.settings.wants_nccl_debug()) {
+        const std::string since = std::to_string(time(nullptr) - kSkewOfFileServers);
         last_words_.emplace(base_.get(), config_.host,
-                            std::vector<std::string>{dpctl_program(), "nccl-warning", "--since",
-                                                     std::to_string(time(nullptr) - kSkewOfFileServers)},
+                            std::vector<std::string>{dpctl_program(), "nccl-warning", "--since", since},
                             [this](const NodeActions::NcclToRead& of, const std::string& words) {
                                 perform(node_.on_nccl_warning(of, words));
                             });
+        transports_.emplace(
+            base_.get(), std::vector<std::string>{dpctl_program(), "nccl-transports", "--since", since},
+            [this](const wire::NcclTransports& found) {
+                perform(node_.on_answer(wrap(&wire::FromNode::mutable_nccl_transports, found)));
+            });
+    }
     if (config_.settings.wants_preflight()) examine_node();
     if (config_.settings.wants_table()) wait_for_tiles();
     look_timer_.after(kLookEvery);
@@ -341,6 +347,7 @@ void Daemon::look_at_ranks() {
     stacks_.reap();
     if (examiner_) examiner_->reap();
     if (last_words_) last_words_->reap();
+    if (transports_) transports_->look(nccl_files_, now());
     now();
     for (uint32_t local = 0; local < config_.ranks.size(); ++local)
         if (const pid_t task = tasks_.of(local)) perform(node_.on_look(local, is_stopped(task)));

@@ -29,6 +29,7 @@
 #include "loop/stack_reader.hpp"
 #include "loop/timer.hpp"
 #include "loop/torch_server.hpp"
+#include "loop/transports_reader.hpp"
 #include "loop/usage.hpp"
 
 namespace dp {
@@ -70,10 +71,11 @@ class Daemon {
     Time paces_told_{};
     GpuProbe gpus_;
     StackReader stacks_;
-    std::optional<LastWords> last_words_;  // with --dp-nccl-debug
-    std::vector<std::string> nccl_files_;  // then, by local rank: of its present process
-    std::optional<Examiner> examiner_;     // with --dp-preflight
-    std::optional<RankWatcher> watcher_;   // with --dp-hang-timeout
+    std::optional<LastWords> last_words_;         // with --dp-nccl-debug
+    std::optional<TransportsReader> transports_;  // likewise
+    std::vector<std::string> nccl_files_;         // then, by local rank: of its present process
+    std::optional<Examiner> examiner_;            // with --dp-preflight
+    std::optional<RankWatcher> watcher_;          // with --dp-hang-timeout
     MetricsServer metrics_;
     std::optional<BrokerServer> broker_server_;  // also of a relay that can be the next broker
     std::optional<BrokerLink> broker_link_;

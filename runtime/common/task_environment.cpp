@@ -201,13 +201,13 @@ void write_node(Writer& w, const TaskFacts& facts) {
     w.offer("GLOO_SOCKET_IFNAME", facts.interface);
 }
 
-// What the user has set stays; where that is the file, all is left alone. INIT also logs which transports are chosen.
+// What the user has set stays; where that is the file, all is left alone. INIT also logs which transports are chosen, GRAPH over what.
 void write_nccl(Writer& w, const TaskFacts& facts) {
     if (facts.nccl_debug_file.empty()) return;
     const std::string file = for_nccl(facts.nccl_debug_file);
     if (w.offer("NCCL_DEBUG_FILE", file) != file) return;
     w.offer("NCCL_DEBUG", "INFO");
-    w.offer("NCCL_DEBUG_SUBSYS", "INIT,BOOTSTRAP,ENV,NET");
+    w.offer("NCCL_DEBUG_SUBSYS", "INIT,BOOTSTRAP,ENV,NET,GRAPH");
 }
 
 // The variables that libdp reads.

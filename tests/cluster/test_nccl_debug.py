@@ -83,6 +83,19 @@ def test_without_a_folder_nccl_is_left_alone(cluster):
     assert "slurm-dp: rank 2 on node02 exited with code 3; ending the step" in done.stderr and set(done.stdout.split()) == {"-"}, done.stderr
 
 
+def test_what_the_ranks_talk_over_is_told_once(cluster, files):
+    cluster.run(["mkdir", "/home/alice/nccl"], check=True)
+    says = r"""say() { echo "$SLURMD_NODENAME:7:9 [0] NCCL INFO $*" >> $NCCL_DEBUG_FILE; }
+: > $NCCL_DEBUG_FILE
+say "NET/Socket : Using [0]eth0:10.0.0.$RANK<0>"
+say "Channel 00 : 1[1] -> 0[0] via SHM/direct"
+say "Channel 00/0 : 1[1] -> 2[0] [send] via NET/Socket/0"
+sleep 14; true"""
+    done = start(cluster, "--dp-nccl-debug=nccl/%t", "sh", "-c", says)
+    told = [line for line in done.stderr.splitlines() if "transports" in line]
+    assert told == ["slurm-dp: NCCL's transports: SHM inside nodes, Socket eth0 between nodes"], done.stderr
+
+
 @pytest.mark.native
 def test_nccls_own_words(cluster, files):
     library = re.search(r"libnccl.so.2 => (/\S+)", cluster.run(["ldd", RANK]).stdout)

@@ -189,7 +189,7 @@ TEST(TaskEnvironment, NcclWritesToAFileOfTheRank) {
     auto env = task_with({}, facts).first;
     EXPECT_EQ(env["NCCL_DEBUG_FILE"], "/home/my files/100%%.5");
     EXPECT_EQ(env["NCCL_DEBUG"], "INFO");
-    EXPECT_EQ(env["NCCL_DEBUG_SUBSYS"], "INIT,BOOTSTRAP,ENV,NET");
+    EXPECT_EQ(env["NCCL_DEBUG_SUBSYS"], "INIT,BOOTSTRAP,ENV,NET,GRAPH");
     // How much is said is the user's to say; with a file of the user's own, all is.
     EXPECT_EQ(task_with({{"NCCL_DEBUG", "WARN"}}, facts).first["NCCL_DEBUG"], "WARN");
     auto mine = task_with({{"NCCL_DEBUG_FILE", "nccl.%h.%p"}}, facts).first;

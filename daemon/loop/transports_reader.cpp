@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loop/transports_reader.hpp"
+
+#include <sys/wait.h>
+
+#include <algorithm>
+
+namespace dp {
+namespace {
+
+constexpr size_t kMaxTransports = 8 << 10;  // bytes
+
+}  // namespace
+
+void TransportsReader::look(const std::vector<std::string>& files, Time now) {
+    if (ended_ > 0 && waitpid(ended_, nullptr, WNOHANG) != 0) ended_ = 0;
+    if (files != files_) {
+        files_ = files;
+        before_.clear();
+        is_found_ = false;
+        pause_ = kFirstTransports;
+        next_ = now + pause_;
+    }
+    const bool has_files = std::ranges::any_of(files_, [](const auto& file) { return !file.empty(); });
+    if (is_found_ || run_ || ended_ > 0 || now < next_ || !has_files) return;
+    next_ = now + pause_;
+    pause_ = std::min(2 * pause_, kMostPatientTransports);
+    start();
+}
+
+void TransportsReader::start() {
+    said_.clear();
+    run_.emplace(
+        [this](std::string& said) {
+            said_ = said;
+            return said.size() <= kMaxTransports;
+        },
+        [this, files = files_](HelperRun::End end) {
+            if (end != HelperRun::End::done || files != files_) said_.clear();
+            finish();
+        });
+    std::vector<std::string> command = command_;
+    std::ranges::copy_if(files_, std::back_inserter(command), [](const auto& file) { return !file.empty(); });
+    if (!run_->start(base_, command, kTransportsPatience)) finish();
+}
+
+void TransportsReader::finish() {
+    ended_ = run_->end();
+    run_.reset();
+    is_found_ = !said_.empty() && said_ == before_;
+    before_ = said_;
+    wire::NcclTransports found;
+    if (is_found_ && found.ParseFromString(said_)) on_found_(found);
+}
+
+}  // namespace dp
