@@ -40,8 +40,8 @@ uint64_t hash_of_variables(const Process& process, const BusyWait& wait) {
 }  // namespace
 
 bool may_wait_busily(const Process& process) {
-    constexpr std::array<std::string_view, 5> kLibraries = {"/libmpi", "/libcuda.so", "/libnccl.so",
-                                                            "/libamdhip64.so", "/liboshmem"};
+    constexpr std::array<std::string_view, 6> kLibraries = {"/libmpi",         "/libcuda.so", "/libnccl.so",
+                                                            "/libamdhip64.so", "/liboshmem",  "/libdp.so"};
     return std::ranges::any_of(process.mappings(), [&](const Mapping& one) {
         return std::ranges::any_of(
             kLibraries, [&](std::string_view name) { return one.path.find(name) != std::string::npos; });

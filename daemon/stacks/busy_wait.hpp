@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A wait for other ranks that does not sleep: MPI's, and CUDA's for a GPU. Its own calls change all the time; who has called it, and
+// A wait for other ranks that does not sleep, or wakes now and then: MPI's, CUDA's for a GPU, libdp's. Its own calls change all the time; who has called it, and
 // that one's variables, do not. A loop of such calls has other variables each time: its counter.
 #pragma once
 

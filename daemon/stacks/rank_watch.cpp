@@ -10,6 +10,7 @@
 #include <functional>
 
 #include "base/text.hpp"
+#include "common/phase_page.hpp"
 #include "common/read_file.hpp"
 #include "stacks/children.hpp"
 #include "stacks/read_stacks.hpp"
@@ -64,19 +65,42 @@ uint64_t transferred(const std::string& file) {
     return counted(file, "rchar", "wchar");
 }
 
-// Where it waits in the kernel, with its variables there and in its nearest calls. 0: it runs.
-uint64_t place_of_native(const Process& process) {
-    const auto call = system_call_of(process.pid(), process.pid());
-    if (!call) return 0;
-    std::array<char, 4096> variables{};
-    const size_t size = process.read_some(call->stack_pointer, variables.data(), variables.size());
-    std::string seen = fmt::format("{} {} {} {}\n", call->number, fmt::join(call->arguments, " "),
-                                   call->stack_pointer, call->instruction);
-    seen.append(variables.data(), size);
+uint64_t hash_of(const std::string& seen) {
     return std::hash<std::string>()(seen) | 1;
 }
 
+// 0: it has none.
+uint64_t find_phase_page(const Process& process) {
+    const std::string name = std::string("/memfd:") + kPhasePageName;
+    const auto& all = process.mappings();
+    const auto page =
+        std::ranges::find_if(all, [&](const Mapping& one) { return one.path.starts_with(name); });
+    return page == all.end() ? 0 : page->begin;
+}
+
 }  // namespace
+
+// With its variables there and in its nearest calls.
+RankWatch::Wait RankWatch::wait_in_kernel() const {
+    const auto call = system_call_of(program_->pid(), program_->pid());
+    if (!call) return {};
+    std::array<char, 4096> variables{};
+    const size_t size = program_->read_some(call->stack_pointer, variables.data(), variables.size());
+    std::string seen = fmt::format("{} {} {}\n", call->number, call->stack_pointer, call->instruction);
+    const uint64_t from = hash_of(seen);
+    seen += fmt::format("{}\n", fmt::join(call->arguments, " "));
+    seen.append(variables.data(), size);
+    return {from, hash_of(seen)};
+}
+
+// What the program itself says (dp_phase): since it has begun to communicate it has done nothing else. 0: it does not say so.
+uint64_t RankWatch::place_of_communication() const {
+    PhasePage page;
+    const bool is_read =
+        phase_page_ != 0 && program_->read_some(phase_page_, &page, sizeof page) == sizeof page;
+    if (!is_read || page.version != kPhasePageVersion || page.phase != kWaits) return 0;
+    return hash_of(fmt::format("communication {}", page.sequence));
+}
 
 // Python's process, if there is one, else the one for which the task waits.
 Try<void> RankWatch::find_program(SteadyTime now) {
@@ -101,9 +125,11 @@ Try<void> RankWatch::find_program(SteadyTime now) {
 }
 
 // 0: it is in none. Who waits busily is stopped seldom, for some microseconds; meanwhile its memory tells whether it has gone on.
-uint64_t RankWatch::place_of_busy_wait(SteadyTime now) {
+uint64_t RankWatch::place_of_busy_wait(SteadyTime now, bool seems_to_wait) {
     if (busy_wait_ && !may_still_be_in(*program_, *busy_wait_)) busy_wait_.reset();
-    if (now >= unwind_at_) {
+    const bool is_early = seems_to_wait && !busy_wait_ && now >= early_at_;
+    if (is_early) early_at_ = now + seldom();
+    if (is_early || now >= unwind_at_) {
         NativeReader reader(*program_, "", NativeClock::time_point::max());
         const NativeStack stack = reader.read(program_->pid());
         auto found = busy_wait_of(*program_, stack.frames);
@@ -120,17 +146,24 @@ uint64_t RankWatch::place_of_busy_wait(SteadyTime now) {
 
 void RankWatch::look_at_place(Look& look) {
     program_->renew_budget();
-    if (!python_) {
-        look.place = may_wait_busily_ ? place_of_busy_wait(look.at) : 0;
-        if (look.place == 0) look.place = place_of_native(*program_);
-        return;
-    }
+    if (!python_) return look_at_native_place(look);
     const Python::Place place = python_->place();
     look.line = place.line;
     look.place = place.number;
     // In a call of the user's code into a library: where in that, too, because a loop of such calls looks the same in Python. In
     // packages' and Python's own code a wait that polls is usual.
-    if (place.number != 0 && place.innermost == PythonFile::user) look.place ^= place_of_native(*program_);
+    if (place.number != 0 && place.innermost == PythonFile::user) look.place ^= wait_in_kernel().place;
+}
+
+// A wait that polls has other variables each time, its deadline: then the variables of who has called it tell.
+void RankWatch::look_at_native_place(Look& look) {
+    const Wait before = std::exchange(wait_, wait_in_kernel());
+    polls_ |= wait_.call != 0 && wait_.call == before.call && wait_.place != before.place;
+    look.place = wait_.place == 0 ? 0 : place_of_communication();
+    says_it_waits_ = look.place != 0;
+    if (look.place == 0 && (may_wait_busily_ || polls_))
+        look.place = place_of_busy_wait(look.at, wait_.place != 0 && wait_.place == before.place);
+    if (look.place == 0) look.place = wait_.place;
 }
 
 void RankWatch::measure(Look& look) const {
@@ -161,6 +194,12 @@ std::optional<Doing> RankWatch::judge(SteadyTime now) {
     const ProcessStacks stacks = read_stacks(program_->pid(), {});
     if (stacks.threads.empty()) return std::nullopt;
     Doing doing = doing_of(stacks.threads.front());
+    if (stat && stat->state == 'T') {
+        doing.waits_for_others = false;  // the others wait for it, wherever it is
+        doing.where += ", stopped by a signal";
+        return doing;
+    }
+    doing.waits_for_others |= says_it_waits_ && !detector_.is_busy();
     // What computes and talks by turns looks the same for a while.
     if (doing.waits_for_others && busy_wait_ && detector_.is_busy() && !detector_.has_been_busy_for_long())
         return std::nullopt;
@@ -169,7 +208,6 @@ std::optional<Doing> RankWatch::judge(SteadyTime now) {
     // At one place for long, and busy: a loop of Python's own, or a computation of a library, which may take its time.
     if (detector_.is_busy() && (!doing.is_python_alone || !detector_.has_been_busy_for_long()))
         return std::nullopt;
-    if (stat && stat->state == 'T') doing.where += ", stopped by a signal";
     if (stat && stat->state == 'D') doing.where += ", in a system call that does not return (a file system?)";
     return doing;
 }
@@ -179,14 +217,19 @@ Try<std::optional<RankWatch::News>> RankWatch::look(SteadyTime now) {
     if (!program_ || ((!python_ || now - seen_ >= kUnseen) && now - found_ >= seldom())) {
         const pid_t before = program_ ? program_->pid() : 0;
         DP_TRY(find_program(now));
-        if (program_->pid() != before) detector_.reset();
+        if (program_->pid() != before) {
+            detector_.reset();
+            polls_ = says_it_waits_ = false;
+        }
         may_wait_busily_ = may_wait_busily(*program_);
+        phase_page_ = find_phase_page(*program_);
     }
     Look look = last_;
     look.at = now;
     look_at_place(look);
     if (look.place != 0) seen_ = now;
-    if (now - measured_ >= seldom()) {
+    look.is_counted = now - measured_ >= seldom() || detector_.wants_counts(look);
+    if (look.is_counted) {
         measured_ = now;
         const auto stat = stat_of(program_->pid());
         if (!stat || stat->state == 'Z') {  // another program follows, or the task has ended, too

@@ -12,8 +12,10 @@ double share(std::chrono::nanoseconds used, std::chrono::nanoseconds of) {
 
 void StillnessDetector::note(const Look& look) {
     last_ = look;
+    if (look.is_counted && wants_counts(look)) counted_ = look;
     if (begun_ && is_where_it_was()) return;
     begun_ = look;
+    counted_ = look.is_counted ? begun_ : std::nullopt;
     strays_ = 0;
     strays_since_ = look.at;
     lines_ = {look.line};
@@ -28,12 +30,15 @@ bool StillnessDetector::is_where_it_was() {
         ++strays_;
     else
         lines_.insert(last_.line);
-    if (strays_ > kStrayLooks || lines_.size() > kLinesOfALoop || last_.calls != begun_->calls) return false;
+    if (strays_ > kStrayLooks || lines_.size() > kLinesOfALoop) return false;
+    if (!counted_) return true;
     const auto timeouts = static_cast<uint64_t>(stood() / timeout_) + 1;
-    if (last_.transferred - begun_->transferred >= timeouts * kTransferOfWork) return false;
+    if (last_.calls != counted_->calls ||
+        last_.transferred - counted_->transferred >= timeouts * kTransferOfWork)
+        return false;
     // Over a second: at the first looks a tick of the kernel's clock would be much.
-    return stood() < std::chrono::seconds(1) ||
-           share(last_.children_cpu - begun_->children_cpu, stood()) < kBusy;
+    const auto time = last_.at - counted_->at;
+    return time < std::chrono::seconds(1) || share(last_.children_cpu - counted_->children_cpu, time) < kBusy;
 }
 
 std::optional<SteadyTime> StillnessDetector::still_since() const {
@@ -42,7 +47,7 @@ std::optional<SteadyTime> StillnessDetector::still_since() const {
 }
 
 bool StillnessDetector::is_busy() const {
-    return begun_ && share(last_.cpu - begun_->cpu, stood()) >= kBusy;
+    return counted_ && share(last_.cpu - counted_->cpu, last_.at - counted_->at) >= kBusy;
 }
 
 }  // namespace dp::stacks

@@ -45,6 +45,7 @@ struct Look {
     uint64_t transferred = 0;                 // bytes that it and its children have read and written so far
     std::chrono::nanoseconds cpu{};           // that it has used so far
     std::chrono::nanoseconds children_cpu{};  // and what it has started
+    bool is_counted = true;                   // since `calls`, at this look and not at an earlier one
 };
 
 class StillnessDetector {
@@ -53,7 +54,12 @@ class StillnessDetector {
 
     void note(const Look& look);
     // The processes that were looked at are others, or nobody has looked for a while: the step was suspended.
-    void reset() { begun_.reset(); }
+    void reset() {
+        begun_.reset();
+        counted_.reset();
+    }
+    // Whether it may have come to stay at this look's place, and nothing was counted there yet.
+    bool wants_counts(const Look& look) const { return is_at_its_place(look) && !counted_; }
 
     // Since when it has been at its place; nullopt: not for the timeout.
     std::optional<SteadyTime> still_since() const;
@@ -65,7 +71,8 @@ class StillnessDetector {
 
  private:
     std::chrono::milliseconds timeout_;
-    std::optional<Look> begun_;  // at its present place
+    std::optional<Look> begun_;    // at its present place
+    std::optional<Look> counted_;  // likewise, the first that was counted there
     Look last_;
     int strays_ = 0;
     SteadyTime strays_since_{};

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether --dp-hang-timeout names who hangs, and nobody else: random hangs among 16 ranks on 4 nodes of the local cluster, and as many kinds of
-ranks that work in a strange rhythm (hang_rank.py). No peer tells the culprit of a hang from outside."""
+ranks that work in a strange rhythm (hang_rank.py); and how soon it does after the timeout among 1,024 ranks, all but the first node's simulated. No
+peer tells the culprit of a hang from outside."""
 import collections
 import itertools
 import json
@@ -8,13 +9,14 @@ import os
 import random
 import re
 import shutil
+import statistics
 import threading
 
 from hang_rank import HANGS, WORKS
 from localcluster.harness import BUILD, TestCluster
 from localcluster.names import CHECKOUT
 from measuring import machine, table
-from programs import cluster_name, progress, require, warn_if_busy
+from programs import built, cluster_name, daemon_of, progress, require, rounds_of, warn_if_busy
 
 NODES, RANKS_PER_NODE = 4, 4
 RANKS = NODES * RANKS_PER_NODE
@@ -24,6 +26,8 @@ AT_ONCE = 2
 LONGEST = 60 + 5 * TIMEOUT
 HOME = "/home/alice/hangs-bench"
 RIGHT_AT_LEAST = 0.95
+MANY_NODES, RANKS_OF_MANY = 128, 8
+TOLD_WITHIN = 1000  # ms after the timeout
 VERDICT = re.compile(r"slurm-dp: no progress for .*? \(--dp-hang-timeout\): (?:(which rank is the cause cannot be told)|ranks? ([\d,-]+) on )")
 RIGHT, WRONG, UNSURE, SILENT = "right", "wrong", "cannot tell", "nothing said"
 
@@ -70,7 +74,7 @@ class Runner:
         return found
 
 
-def rounds_of(kinds, number, seed):
+def plan(kinds, number, seed):
     """(kind, suspects, seed) so often, the kinds in turn."""
     draw = random.Random(seed)
     for kind in itertools.islice(itertools.cycle(kinds), number):
@@ -101,6 +105,18 @@ def measure(runner, work):
     return found
 
 
+def delays(nodes, ranks_per_node, rounds):
+    """→ for each round the ms from the timeout to the verdict"""
+    progress(f"verdicts among {nodes * ranks_per_node} ranks, most of them simulated")
+    return [rounds_of([built("bench-verdict"), daemon_of(BUILD), nodes, ranks_per_node, TIMEOUT])[0]["ms"] for _ in range(rounds)]
+
+
+def report_delays(ms, ranks):
+    met = "met" if max(ms) <= TOLD_WITHIN else "missed"
+    print(f"\nfrom the timeout to the verdict among {ranks} ranks: median {statistics.median(ms):.0f} ms, at most {max(ms):.0f} ms of {len(ms)} rounds; "
+          f"at most {TOLD_WITHIN} ms: {met}")
+
+
 def report(found, title):
     verdicts = (RIGHT, WRONG, UNSURE, SILENT)
     rows = [[title, "rounds", *verdicts]]
@@ -114,16 +130,19 @@ def report(found, title):
 
 
 def run(options):
-    require(os.path.join(BUILD, "bin/dp-rendezvousd"), os.path.join(BUILD, "bin/dpctl"))
+    require(os.path.join(BUILD, "bin/dp-rendezvousd"), os.path.join(BUILD, "bin/dpctl"), built("bench-verdict"), built("rank"))
     about = machine()
     warn_if_busy(about)
     hangs, works = (3, 2) if options.smoke else (options.rounds, options.rounds // 4)
+    many = (2, 3, 1) if options.smoke else (MANY_NODES, RANKS_OF_MANY, max(1, options.rounds // 10))
+    late = delays(*many)
     with TestCluster(cluster_name(), nodes=NODES) as cluster:
         runner = Runner(cluster)
-        hung = measure(runner, rounds_of(HANGS, hangs, 1))
-        worked = measure(runner, rounds_of(WORKS, works, 2))
+        hung = measure(runner, plan(HANGS, hangs, 1))
+        worked = measure(runner, plan(WORKS, works, 2))
         cluster.assert_idle(deadline=40)
         cluster.assert_nothing_left()
+    report_delays(late, many[0] * many[1])
     counts, false = report(hung, "hangs"), report(worked, "works")
     accused = sum(one["verdict"] != SILENT for one in worked)
     share = counts[RIGHT] / len(hung)
@@ -135,5 +154,5 @@ def run(options):
             print(f"  {one['kind']}, ranks {one['suspects']}, seed {one['seed']}: {one['line']}")
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"machine": about, "hangs": hung, "works": worked, "counts": dict(counts), "accused": accused, "false": dict(false)}, file, indent=1)
+            json.dump({"machine": about, "ms_to_verdict": late, "hangs": hung, "works": worked, "counts": dict(counts), "accused": accused, "false": dict(false)}, file, indent=1)
     return 0

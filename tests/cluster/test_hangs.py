@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+from conftest import planted_on
 
 pytestmark = pytest.mark.usefixtures("one_step_each")
 
@@ -62,6 +63,8 @@ def load_batch(kind):
     elif kind == "spins":
         while True:
             pass
+    elif kind == "file system":
+        open("dead/batch-1")
     elif kind == "shell":
         subprocess.run("sleep 1000; true", shell=True)
     elif kind == "computes":
@@ -143,6 +146,35 @@ def test_the_rank_that_hangs_is_named_and_the_step_ends(cluster, home, kind, nam
         lines = [line for line in ours(step) if "were stopped by" not in line and "was stopped by" not in line]
     assert step.returncode != 0
     assert len(lines) == 1 and re.fullmatch(f"{NO_PROGRESS}rank 3 on node02 {named}; {OTHERS}; ending the step", lines[0]), lines
+    cluster.assert_nothing_left(deadline=5)
+
+
+MOUNT = """import ctypes, os, sys, time
+os.mknod("/dev/fuse-of-test", 0o20600, os.makedev(10, 229))
+device = os.open("/dev/fuse-of-test", os.O_RDWR)
+os.unlink("/dev/fuse-of-test")
+options = f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other"
+if ctypes.CDLL(None, use_errno=True).mount(b"dead", sys.argv[1].encode(), b"fuse", 0, options.encode()) != 0:
+    sys.exit(os.strerror(ctypes.get_errno()))
+if os.fork() == 0:
+    os.setsid()
+    for stream in range(3):
+        os.dup2(os.open("/dev/null", os.O_RDWR), stream)
+    print(os.getpid(), file=open(sys.argv[2], "w"))
+    time.sleep(1000)
+"""
+
+
+def test_a_file_system_that_never_answers(cluster, home):
+    """As a dead NFS server's: in user space (FUSE), by a program that reads no request."""
+    with open(cluster.host_path(f"{HOME}/mount.py"), "w", encoding="ascii") as file:
+        file.write(MOUNT)
+    plant = f"mkdir {HOME}/dead && python3 {HOME}/mount.py {HOME}/dead /run/dead.pid && while ! test -s /run/dead.pid; do sleep 0.05; done"
+    undo = f"umount -l {HOME}/dead; kill $(cat /run/dead.pid); rm /run/dead.pid; rmdir {HOME}/dead"
+    with planted_on(cluster, "node02", plant, undo), train(cluster, home, "file system") as step:
+        lines = ours(step)
+    assert step.returncode != 0
+    assert len(lines) == 1 and re.fullmatch(f"{NO_PROGRESS}rank 3 on node02 is in {WHERE}.*in a system call that does not return.*; {OTHERS}; ending the step", lines[0]), lines
     cluster.assert_nothing_left(deadline=5)
 
 

@@ -41,6 +41,7 @@ DaemonConfig config_of(const StepShape& shape, const NodeSetup& setup, const std
     c.settings.on_failure = shape.on_failure;
     c.settings.restarts = kMaxRestarts;
     c.settings.spares = shape.spares;
+    c.settings.hang_timeout_seconds = shape.hang_timeout_seconds;
     c.candidates = candidate_ports({static_cast<uint32_t>(getpid()), 0, 0, ""});
     if (shape.torch_store) c.settings.store = StoreKind::torch;
     c.secret = secret;
@@ -85,6 +86,20 @@ std::vector<std::unique_ptr<Client>> RealBroker::open_ranks() {
         auto client = Client::connect(environment);
         if (!client) die(client.error().message);
         ranks.push_back(std::move(*client));
+    }
+    return ranks;
+}
+
+std::vector<pid_t> RealBroker::start_ranks(const std::function<void(uint32_t rank)>& be_rank) {
+    std::vector<pid_t> ranks;
+    for (uint32_t rank = 0; rank < shape_.ranks_per_node; ++rank) {
+        ranks.push_back(fork());
+        if (ranks.back() < 0) die_of_errno("fork");
+        if (ranks.back() == 0) {
+            be_rank(rank);
+            _exit(1);
+        }
+        send_control(setup_.control_launcher.get(), {ControlEvent::Kind::task, rank, ranks.back()});
     }
     return ranks;
 }

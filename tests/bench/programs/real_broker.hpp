@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,6 +29,7 @@ struct StepShape {
     bool torch_store = false;                         // --dp-store=torch
     uint32_t spares = 0;                              // --dp-spares: the last of the nodes
     bool broker_dies = false;                         // the last node, a spare, follows it
+    uint32_t hang_timeout_seconds = 0;                // --dp-hang-timeout
     uint32_t world() const { return (nodes - spares) * ranks_per_node; }
 };
 
@@ -39,11 +41,14 @@ class RealBroker {
     uint16_t port() const { return port_; }
     uint16_t master_port() const { return master_port_; }
     const std::string& secret() const { return secret_; }
+    const std::string& socket() const { return setup_.socket_name; }
 
     // All nodes have connected.
     void wait_for_plan();
     // Ranks of its own node, as real clients. After wait_for_plan.
     std::vector<std::unique_ptr<Client>> open_ranks();
+    // Or each in a process of its own, which does not return from this.
+    std::vector<pid_t> start_ranks(const std::function<void(uint32_t rank)>& be_rank);
     // With restart: its node's ranks under keepers, in processes of their own that do nothing. After all nodes have
     // connected.
     void start_keepers();

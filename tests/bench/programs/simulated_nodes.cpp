@@ -231,6 +231,10 @@ void SimulatedNodes::say(uint32_t rank, const wire::FromRank& message) {
     perform(node, node.engine.on_rank(local(rank), message, engine_now()));
 }
 
+void SimulatedNodes::stands_still(uint32_t rank, const wire::Stillness& still) {
+    perform(node_of(rank), node_of(rank).engine.on_stillness(local(rank), still));
+}
+
 void SimulatedNodes::rank_dies(uint32_t rank, int wait_status) {
     SimulatedNode& node = node_of(rank);
     perform(node, node.engine.on_rank_closed(local(rank), engine_now()));

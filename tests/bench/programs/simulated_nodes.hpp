@@ -32,6 +32,8 @@ class SimulatedNodes {
     // All nodes connect, prove themselves and get their plan, and their ranks say hello.
     void join();
     void say(uint32_t rank, const wire::FromRank& message);
+    // As its node's watch finds.
+    void stands_still(uint32_t rank, const wire::Stillness& still);
     // Its connection closes and its launcher tells of it, as when it is killed.
     void rank_dies(uint32_t rank, int wait_status);
     // With --dp-on-failure=restart: it has taken a training step, and is killed. Its node's others end as they are told

@@ -9,6 +9,7 @@
 //   rank groups             its place in each dimension, and a unique id of that group
 //   rank store              each operation of the store, checked
 //   rank meet SECONDS       barrier, "met", then sleeps
+//   rank wait SECONDS       computes for so long, "waits", then barrier, "met"
 //   rank train FILE         barrier, "met", a barrier every 50 ms until FILE is there (10 minutes at most)
 //   and
 //                           for as many steps more as it says, "trained"
@@ -24,6 +25,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -133,6 +135,15 @@ int meet(dp::Context& context, unsigned seconds) {
     std::fflush(stdout);
     sleep(seconds);
     return 0;
+}
+
+int wait(dp::Context& context, unsigned seconds) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+    while (std::chrono::steady_clock::now() < end) {
+    }
+    std::printf("rank %u waits\n", context.world().rank);
+    std::fflush(stdout);
+    return meet(context, 0);
 }
 
 int fill(dp::Context& context, unsigned megabytes) {
@@ -258,6 +269,7 @@ int main(int argc, char** argv) {
     if (verb == "groups") return groups(*context);
     if (verb == "store") return store(*context);
     if (verb == "meet") return meet(*context, number);
+    if (verb == "wait") return wait(*context, number);
     if (verb == "phases") return phases(*context, first);
     if (verb == "pace" && argc == 5)
         return pace(*context, number, static_cast<unsigned>(std::atoi(argv[3])),

@@ -47,6 +47,23 @@ TEST(Stillness, ATrainingIsElsewhereNowAndThen) {
     EXPECT_FALSE(process.is_still()) << "two of a hundred looks";
 }
 
+TEST(Stillness, WhatWasCountedBeforeItCameIsNotItsWorkThere) {
+    Looked process;
+    process.at(seconds(1), [](Look& look, int i) { look.place = 2 + static_cast<uint64_t>(i); });
+    process.look.place = 1;
+    process.look.is_counted = false;
+    process.at(look_interval(kTimeout));
+    EXPECT_TRUE(process.detector.wants_counts(process.look));
+    // It has worked until then, and that is counted only now.
+    process.look.calls = 1000;
+    process.look.transferred = 100 << 20;
+    process.look.cpu = process.look.children_cpu = seconds(1);
+    process.look.is_counted = true;
+    process.at(kTimeout);
+    EXPECT_TRUE(process.is_still());
+    EXPECT_FALSE(process.detector.is_busy());
+}
+
 TEST(Stillness, ALoopOfLongWaitsMoves) {
     Looked process;
     for (uint64_t round = 1; round < 20; ++round) {

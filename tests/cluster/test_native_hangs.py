@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--dp-hang-timeout and programs without Python: one with libdp, the bundled trainer, a shell script. Of four ranks on two nodes one hangs."""
+import os
+import re
+import signal
+import threading
+import time
+
+import pytest
+from localcluster.harness import BUILD
+
+pytestmark = pytest.mark.usefixtures("one_step_each")
+
+TIMEOUT = 3
+RANK = os.path.join(BUILD, "tests/rank")
+TRAINER = os.path.join(BUILD, "bin/trainer")
+NO_PROGRESS = r"slurm-dp: no progress for \d+ s \(--dp-hang-timeout\): "
+
+
+def start(cluster, *program):
+    step = cluster.popen(["srun", "-N2", "--ntasks-per-node=2", "-m", "block", f"--dp-hang-timeout={TIMEOUT}", *program], cwd="/home/alice")
+    too_late = threading.Timer(90, step.kill)
+    too_late.start()
+    return step, too_late
+
+
+def lines_of(step, too_late):
+    _, errors = step.communicate()
+    too_late.cancel()
+    assert step.returncode != 0, errors
+    return [line for line in errors.splitlines() if line.startswith("slurm-dp: ")]
+
+
+def test_a_rank_that_never_opens_its_world(cluster):
+    lines = lines_of(*start(cluster, RANK, "late", "3", "1000"))
+    assert len(lines) == 1 and re.match(NO_PROGRESS + r"rank 3 on node02 is in .*; ranks 0-2 on node\[01-02\] wait in dp_barrier \(.*; ending the step", lines[0]), lines
+
+
+def test_a_rank_of_the_trainer_that_is_stopped(cluster):
+    step, too_late = start(cluster, TRAINER, "--model=linear", "--device=cpu", "--steps=100000000", "--batch-size=8", "--no-cache", "--log-interval=1")
+    while "epoch 3/" not in step.stdout.readline():
+        assert step.poll() is None
+    (victim, *_) = sorted(process["pid"] for process in cluster.processes(["node02"]) if process["command"].startswith(TRAINER))
+    os.kill(victim, signal.SIGSTOP)
+    lines = lines_of(step, too_late)
+    verdicts = [line for line in lines if "no progress" in line]
+    assert len(verdicts) == 1 and re.match(NO_PROGRESS + r"rank [23] on node02 is in .*, stopped by a signal; ", verdicts[0]), lines
+
+
+def test_a_trainer_that_works_is_left_alone(cluster):
+    begin = time.monotonic()
+    done = cluster.run(["srun", "-N2", "--ntasks-per-node=2", f"--dp-hang-timeout={TIMEOUT}", TRAINER, "--model=unet2d", "--device=cpu", "--init-features=32", "--samples=64",
+                        "--batch-size=4", "--steps=2", "--no-cache"], cwd="/home/alice", timeout=200)
+    assert time.monotonic() - begin > 2 * TIMEOUT
+    assert done.returncode == 0 and "no progress" not in done.stderr, done.stderr
+
+
+def test_a_shell_script(cluster):
+    cluster.run("rm -rf hang-fifos; mkdir hang-fifos; for i in 0 1 2 3; do mkfifo hang-fifos/$i; done", cwd="/home/alice", check=True)
+    lines = lines_of(*start(cluster, "sh", "-c", "if test $RANK = 3; then sleep 1000; true; else read answer < hang-fifos/$RANK; fi"))
+    assert len(lines) == 1 and re.match(NO_PROGRESS + r"rank 3 on node02 is in .*; ranks 0-2 on node\[01-02\] are in .*; ending the step", lines[0]), lines
