@@ -16,6 +16,7 @@
 #include "common/hostlist.hpp"
 #include "common/keeper.hpp"
 #include "common/ports.hpp"
+#include "common/processes.hpp"
 #include "environment.hpp"
 #include "slurm_versions.hpp"
 #include "state.hpp"
@@ -280,6 +281,7 @@ void Task::take_place(const NodePlan& plan) {
         _exit(0);  // a spare's, which --dp-dry-run does not run either
     TaskFacts facts = task_facts(s_, rank_, local_);
     facts.take(plan);
+    let_daemon_read_this_process(plan.daemon);
     const bool is_first_life = plan.generation == s_.facts.generation;
     facts.hostfile = make_hostfile(hostfile_of(s_.facts.node_list, s_.facts.tasks_per_node, facts.nodes));
     std::vector<std::string> warnings;

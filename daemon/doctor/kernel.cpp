@@ -76,10 +76,14 @@ Finding check_core_files(const KernelFacts& facts) {
 Finding check_ptrace(const KernelFacts& facts) {
     if (facts.ptrace_scope.value_or(0) == 0)
         return ok("ptrace", facts.ptrace_scope ? "kernel.yama.ptrace_scope=0" : "not restricted");
-    return warning("ptrace", fmt::format("kernel.yama.ptrace_scope={}", *facts.ptrace_scope),
-                   *facts.ptrace_scope < 3
-                       ? "dpctl stacks and --dp-hang-timeout can read a rank's calls only as root"
-                       : "dpctl stacks and --dp-hang-timeout cannot read a rank's calls",
+    const char* const why =
+        *facts.ptrace_scope == 1
+            ? "dpctl stacks and --dp-hang-timeout can read what a task executes, and programs with libdp, "
+              "but "
+              "not others that a task starts, such as the Python of a shell script without exec"
+        : *facts.ptrace_scope == 2 ? "dpctl stacks and --dp-hang-timeout can read a rank's calls only as root"
+                                   : "dpctl stacks and --dp-hang-timeout cannot read a rank's calls";
+    return warning("ptrace", fmt::format("kernel.yama.ptrace_scope={}", *facts.ptrace_scope), why,
                    *facts.ptrace_scope < 3
                        ? "sysctl kernel.yama.ptrace_scope=0"
                        : "kernel.yama.ptrace_scope=0 in /etc/sysctl.d, and a reboot: 3 cannot be undone");

@@ -139,6 +139,7 @@ void World::become_rank(uint32_t rank, NodePlan plan) {
     facts.settings = settings_;
     facts.sizes = settings_.sizes(options_.ranks);
     facts.take(plan);
+    let_daemon_read_this_process(plan.daemon);
     facts.socket = node_.socket_name;
     std::vector<std::string> warnings;
     if (settings_.wants_nccl_debug())

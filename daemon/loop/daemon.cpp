@@ -440,7 +440,11 @@ void Daemon::read_nccl(const std::vector<NodeActions::NcclToRead>& wanted) {
 void Daemon::perform(const NodeActions& actions) {
     for (const auto& line : actions.log) log_line(line);
     Try<void> published;
-    if (actions.plan) published = publish_plan(kFdPlanFile, kFdReady, *actions.plan);
+    const auto with_own_pid = [](NodePlan plan) {
+        plan.daemon = getpid();
+        return plan;
+    };
+    if (actions.plan) published = publish_plan(kFdPlanFile, kFdReady, with_own_pid(*actions.plan));
     // The others have found the broker: nobody takes this node for it.
     if (actions.plan && successor_port_.socket) serve_relays(successor_port_.socket.get());
     if (actions.no_plan) published = publish_failure(kFdPlanFile, kFdReady, *actions.no_plan);
@@ -461,7 +465,8 @@ void Daemon::perform(const NodeActions& actions) {
     }
     for (const uint32_t local : actions.kill_ranks) tasks_.signal_group(local, SIGKILL);
     if (keepers_ && actions.no_other_life) keepers_->no_other_life();
-    if (keepers_ && actions.next_life) keepers_->begin_life(*actions.next_life, actions.survivors);
+    if (keepers_ && actions.next_life)
+        keepers_->begin_life(with_own_pid(*actions.next_life), actions.survivors);
     if (actions.stop_clearing) clear_timer_.cancel();
     if (actions.clear_ranks) clear_timer_.after(Time(0));
     if (actions.seek || actions.disconnect) {

@@ -66,7 +66,9 @@ std::string why_unreadable(pid_t pid, int error) {
         return process + " may not be read: it is another user's, or has changed its user";
     const std::string scope = read_file("/proc/sys/kernel/yama/ptrace_scope").substr(0, 1);
     if (scope == "1")
-        return process + " may not be read: kernel.yama.ptrace_scope=1 lets only its ancestors do that";
+        return process +
+               " may not be read: kernel.yama.ptrace_scope=1 lets only its ancestors do that, and "
+               "of a rank its node's daemon (dpctl stacks --rank)";
     if (scope == "2" || scope == "3")
         return process + " may not be read: kernel.yama.ptrace_scope=" + scope + " forbids it";
     return process + " may not be read: the kernel or the process itself (PR_SET_DUMPABLE) forbids it";

@@ -58,7 +58,8 @@ std::string write_plan(const NodePlan& plan) {
            field_line("master_addr", plan.master_addr) +
            field_line("master_port", std::to_string(plan.master_port)) +
            field_line("coordinator_port", std::to_string(plan.coordinator_port)) +
-           field_line("node_addr", plan.node_addr) + field_line("table", table) + place;
+           field_line("node_addr", plan.node_addr) + field_line("table", table) +
+           field_line("daemon", std::to_string(plan.daemon)) + place;
 }
 
 Try<NodePlan> read_plan(std::string_view text) {
@@ -75,6 +76,7 @@ Try<NodePlan> read_plan(std::string_view text) {
     plan.generation = *generation;
     plan.master_port = *port;
     plan.coordinator_port = *coordinator;
+    plan.daemon = parse_number<pid_t>(field_of(text, "daemon")).value_or(0);
     const auto number = [&](const char* name) {
         return parse_number<uint32_t>(field_of(text, name)).value_or(0);
     };

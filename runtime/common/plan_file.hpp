@@ -4,6 +4,8 @@
 // protocol. A memfd holds the text; one byte in a pipe, never read, says that it is complete. See NodeSetup.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <optional>
 #include <string>
@@ -33,6 +35,7 @@ struct NodePlan {
     using Place = PlaceOfNode;
     // With --dp-on-failure=restart, where a later generation may have another; otherwise the launcher knows it.
     std::optional<Place> place = {};
+    pid_t daemon = 0;  // the daemon's own process
 };
 
 // A plan as text, lines of fields (fields.hpp); `read_plan` fails where it has no address.

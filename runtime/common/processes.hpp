@@ -32,6 +32,11 @@ size_t signal_step(int signal, const Cgroups& step, const std::set<pid_t>& tasks
 // Whether a signal has stopped the process (SIGSTOP, SIGTSTP, a debugger).
 bool is_stopped(pid_t pid);
 
+// Where kernel.yama.ptrace_scope is 1 only its ancestors may read a process. Lets the daemon and the programs that it runs read this
+// one, also after an exec but not its children (dpctl stacks, --dp-hang-timeout). Nothing if that process is no daemon of ours, as in
+// another PID namespace, or the kernel has no yama.
+void let_daemon_read_this_process(pid_t daemon);
+
 // The processes of a node's ranks, as the launcher or, if there are keepers (keeper.hpp), those tell of them.
 class Tasks {
  public:

@@ -214,6 +214,7 @@ void write_nccl(Writer& w, const TaskFacts& facts) {
 void write_own(Writer& w, const TaskFacts& facts, const NodePlan& plan) {
     w.set("DP_MASTER_ADDR", plan.master_addr);
     if (!facts.hostfile.empty()) w.set("DP_HOSTFILE", facts.hostfile);
+    w.set("DP_DAEMON_PID", text(facts.daemon));
     w.set("DP_MASTER_PORT", text(plan.master_port));
     w.set("DP_WORLD_SIZE", text(facts.world_size));
     w.set("DP_FIRST_WORLD_SIZE", text(facts.first_world_size));

@@ -25,6 +25,7 @@ struct TaskFacts {
     uint32_t generation = 0;
     std::string nccl_debug_file;          // "": none
     std::string hostfile;                 // its path; "": none
+    pid_t daemon = 0;                     // this node's; 0: not known
     uint32_t cpus = 0;                    // of this task; 0 where the launcher cannot tell
     Settings settings;                    // the step's, complete
     ModelParallel sizes;                  // tensor x data x pipeline = world_size
@@ -35,6 +36,7 @@ struct TaskFacts {
     // What the plan knows better: the generation and, where it tells, the task's place in it.
     void take(const NodePlan& plan) {
         generation = plan.generation;
+        daemon = plan.daemon;
         if (!plan.place) return;
         rank = plan.place->ranks.at(local_rank);
         world_size = plan.place->world_size;

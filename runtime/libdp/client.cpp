@@ -13,6 +13,7 @@
 #include "base/awake.hpp"
 #include "base/errno_text.hpp"
 #include "base/unix_socket.hpp"
+#include "common/processes.hpp"
 #include "socket_io.hpp"
 
 namespace dp {
@@ -69,6 +70,7 @@ Result<std::unique_ptr<Client>> Client::connect(const WorldEnvironment& world) {
     // A signal must not restart the wait for the welcome.
     const BlockedSignals blocked;
     DP_TRY(client->greet(world, shown));
+    let_daemon_read_this_process(world.daemon);  // which a shell script may have started
     return client;
 }
 

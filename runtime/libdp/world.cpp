@@ -54,6 +54,7 @@ Try<WorldEnvironment> world_from_environment(const GetVariable& get) {
     world.master_addr = text("DP_MASTER_ADDR");
     world.master_port = static_cast<uint16_t>(number("DP_MASTER_PORT"));
     world.node_addr = text("DP_NODE_ADDR");
+    world.daemon = parse_number<pid_t>(text("DP_DAEMON_PID")).value_or(0);
     auto timeout = get("DP_TIMEOUT") ? number("DP_TIMEOUT") : kDefaultTimeoutSeconds;
     world.timeout = std::chrono::seconds(timeout);
     if (!complaint.empty()) return fail(complaint);

@@ -26,6 +26,7 @@ struct WorldEnvironment {
     uint16_t master_port = 0;
     std::string node_addr;
     std::chrono::seconds timeout{};
+    pid_t daemon = 0;  // this node's; 0: not known
 };
 
 // Fails with the variable's name and value.

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -41,6 +42,12 @@ def only(found, healthy, check, level, seen):
     assert found.keys() - healthy == {check}, found
     assert found[check]["level"] == level and seen in found[check]["seen"], found[check]
     assert found[check]["why"] and found[check]["remedy"]
+
+
+def put(cluster, file, there):
+    shutil.copy(file, cluster.host_path(there))
+    os.chmod(cluster.host_path(there), 0o755)
+    return there
 
 
 def test_a_healthy_node(cluster, healthy):
@@ -123,11 +130,7 @@ def test_a_program_whose_library_is_missing(cluster, healthy, tmp_path):
     (tmp_path / "part.c").write_text("int part(void) { return 0; }\n", encoding="ascii")
     (tmp_path / "train.c").write_text("int part(void);\nint main(void) { return part(); }\n", encoding="ascii")
     subprocess.run("gcc -shared -fPIC -o libpart-of-train.so part.c && gcc -o train train.c -L. -lpart-of-train", cwd=tmp_path, shell=True, check=True)
-    there = cluster.host_path("/home/alice/train-without-part")
-    with open(tmp_path / "train", "rb") as program, open(there, "wb") as copy:
-        copy.write(program.read())
-    os.chmod(there, 0o755)
-    done = examine(cluster, "--", "/home/alice/train-without-part")
+    done = examine(cluster, "--", put(cluster, tmp_path / "train", "/home/alice/train-without-part"))
     assert done.returncode == 1
     only(complaints(done.stdout), healthy, "program", "fault", "needs libpart-of-train.so, not found here")
     done = examine(cluster, "--", "/home/alice/no-such-program")
@@ -202,6 +205,48 @@ def test_two_nodes_that_cannot_reach_each_other(four):
         four.heal("node03")
     assert between.keys() == {"links"} and between["links"]["level"] == "fault", between
     assert between["links"]["seen"].startswith("node03 with node04: no connection to "), between
+
+
+FAST_CLOCK = """#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+int clock_gettime(clockid_t clock, struct timespec* now) {
+    const long done = syscall(SYS_clock_gettime, clock, now);
+    if (clock == CLOCK_REALTIME) now->tv_sec += 600;
+    return (int)done;
+}
+"""
+
+
+def build(tmp_path, name, text, *options):
+    (tmp_path / f"{name}.c").write_text(text, encoding="ascii")
+    subprocess.run(["gcc", "-o", name, f"{name}.c", *options], cwd=tmp_path, check=True)
+    return tmp_path / name
+
+
+def test_a_clock_that_is_ten_minutes_ahead(four, tmp_path):
+    """Of one node's doctor: this machine has one clock."""
+    ahead = put(four, build(tmp_path, "ahead.so", FAST_CLOCK, "-shared", "-fPIC"), "/home/alice/ahead.so")
+    program = f"test $SLURMD_NODENAME != node03 || export LD_PRELOAD={ahead}; exec {DPCTL} doctor --json"
+    done = four.run(["srun", "-N4", "--ntasks-per-node=1", "--dp-world=auto", "sh", "-c", program], cwd="/home/alice", timeout=120)
+    said = json.loads(done.stdout)
+    between = complaints(json.dumps({"checks": said["between"]}))
+    assert between.keys() == {"clocks"} and between["clocks"]["level"] == "fault" and between["clocks"]["seen"] == "node03 is 600 s ahead", between
+
+
+def test_a_node_with_another_nccl(four, tmp_path):
+    """Of a program, whose library is another file there."""
+    for version in (22701, 22809):
+        nccl = f"int ncclGetVersion(int* version) {{ *version = {version}; return 0; }}\n"
+        put(four, build(tmp_path, f"nccl-{version}.so", nccl, "-shared", "-fPIC", "-Wl,-soname,libnccl.so.2"), f"/home/alice/nccl-{version}.so")
+    os.symlink("nccl-22701.so", tmp_path / "libnccl.so")
+    trains = put(four, build(tmp_path, "trains", "int ncclGetVersion(int*);\nint main(void) { int v; return ncclGetVersion(&v); }\n", "-L.", "-lnccl"), "/home/alice/trains")
+    program = (f"mkdir -p /tmp/nccl; test $SLURMD_NODENAME = node02 && version=22701 || version=22809; ln -sf /home/alice/nccl-$version.so /tmp/nccl/libnccl.so.2; "
+               f"LD_LIBRARY_PATH=/tmp/nccl exec {DPCTL} doctor --json -- {trains}")
+    done = four.run(["srun", "-N4", "--ntasks-per-node=1", "--dp-world=auto", "sh", "-c", program], cwd="/home/alice", timeout=120)
+    between = complaints(json.dumps({"checks": json.loads(done.stdout)["between"]}))
+    assert between.keys() == {"NCCL"} and between["NCCL"]["seen"] == "node02 has 2.27.1; 3 others have 2.28.9", between
 
 
 def test_a_node_with_another_driver(four):

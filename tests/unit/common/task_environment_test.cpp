@@ -175,6 +175,15 @@ TEST(TaskEnvironment, AChosenInterfaceIsNamedToNcclAndGloo) {
     EXPECT_EQ(env["GLOO_SOCKET_IFNAME"], "ib0");
 }
 
+TEST(TaskEnvironment, ThePlansDaemonIsNamed) {
+    TaskFacts facts = rank_5_of_8();
+    NodePlan plan;
+    plan.daemon = 4711;
+    facts.take(plan);
+    EXPECT_EQ(task_with({}, facts).first["DP_DAEMON_PID"], "4711");
+    EXPECT_EQ(read_plan(write_plan({"10.0.0.1", 29000, 29001, "", "", 0, {}, 4711}))->daemon, 4711);
+}
+
 TEST(TaskEnvironment, AHostfileIsNamedWhereThereIsOne) {
     TaskFacts facts = rank_5_of_8();
     EXPECT_FALSE(task_with({}, facts).first.contains("DP_HOSTFILE"));
