@@ -30,6 +30,7 @@ std::string text_of(const std::string& path, time_t since, std::streamoff most, 
     std::string text(static_cast<size_t>(std::min<std::streamoff>(most, found.st_size)), '\0');
     file.read(text.data(), static_cast<std::streamsize>(text.size()));
     text.resize(static_cast<size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+    if (!of_end) text.resize(text.rfind('\n') + 1);  // what is behind that may be half a line
     return text;
 }
 
@@ -63,7 +64,7 @@ int print_nccl_transports(const NcclFilesOptions& options) {
     for (const std::string& file : options.files) {
         const NcclTransports found = transports_in(text_of(file, options.since, kBeginning, false));
         all.add(found);
-        if (!found.networks.empty()) log = file;
+        if (found.uses_tcp()) log = file;
     }
     return all.empty() ? 0 : print(message_of(all, rdma_adapters(), log).SerializeAsString());
 }

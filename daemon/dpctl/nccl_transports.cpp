@@ -14,6 +14,7 @@ namespace {
 
 // In bytes. A node may have 32 adapters.
 constexpr size_t kMaxName = 40, kMaxWords = 400;
+constexpr size_t kMostAdapters = 4;  // named
 
 struct Path {
     std::string_view name;  // graph/topo.cc's
@@ -95,6 +96,10 @@ void NcclTransports::add(const NcclTransports& other) {
     networks.insert(other.networks.begin(), other.networks.end());
 }
 
+bool NcclTransports::uses_tcp() const {
+    return std::ranges::any_of(networks, [](const Network& one) { return one.name == "Socket"; });
+}
+
 NcclTransports transports_in(std::string_view log) {
     NcclTransports found;
     Devices devices;
@@ -134,12 +139,13 @@ wire::NcclTransports message_of(const NcclTransports& transports, const std::vec
         networks += one->device + (ends && one->has_gdr ? " with GPUDirect RDMA" : "");
     }
     message.set_network(printable(networks, kMaxWords));
-    const bool is_tcp = std::ranges::any_of(transports.networks,
-                                            [](const auto& network) { return network.name == "Socket"; });
-    if (is_tcp && !adapters.empty())
-        message.set_fell_back(printable(join(adapters, ", ") + (adapters.size() == 1 ? " is" : " are") +
-                                            " up, but NCCL uses TCP; see its lines with NET/ in " + log,
-                                        kMaxWords));
+    if (!transports.uses_tcp() || adapters.empty()) return message;
+    std::vector<std::string> named(adapters.begin(), adapters.begin() + static_cast<ptrdiff_t>(std::min(
+                                                                            adapters.size(), kMostAdapters)));
+    if (adapters.size() > kMostAdapters) named.emplace_back("...");
+    message.set_fell_back(printable(
+        join(named, ", ") + (adapters.size() == 1 ? " is" : " are") + " up, but NCCL uses TCP", kMaxWords));
+    message.set_log(printable(log, kMaxWords));
     return message;
 }
 

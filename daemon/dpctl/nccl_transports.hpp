@@ -26,12 +26,13 @@ struct NcclTransports {
         paths;  // between the GPUs of a node: places in the list of NCCL's path types, the best one first
     std::set<Network> networks;
 
+    bool uses_tcp() const;
     bool empty() const { return local.empty() && networks.empty(); }
     void add(const NcclTransports& other);
 };
 
 NcclTransports transports_in(std::string_view log);
-// `adapters`: RDMA adapters of this node that are up; those that NCCL leaves alone in favour of TCP are told, with a log to look into.
+// `adapters`: RDMA adapters of this node that are up; told where NCCL leaves them alone in favour of TCP. `log`: where it says why.
 wire::NcclTransports message_of(const NcclTransports& transports, const std::vector<std::string>& adapters,
                                 const std::string& log);
 

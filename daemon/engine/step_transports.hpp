@@ -16,17 +16,18 @@
 
 namespace dp {
 
-// How long after the first node the others are waited for.
-inline constexpr Time kTransportsCome{90000};
-// The most lines; nodes that still differ are not told of.
-inline constexpr size_t kMostTransportLines = 8;
+// How long after the first node the others are waited for: they look at least once a minute, and twice (loop/transports_reader.hpp).
+inline constexpr Time kTransportsCome{130000};
+// The most different ones that are told of at once.
+inline constexpr size_t kMostTransports = 8;
 
 class StepTransports {
  public:
     void note(uint32_t node, const wire::NcclTransports& transports, Time now);
-    // The ranks begin anew: what they talk over is only told if that is new.
+    // The ranks begin anew: what they talk over is told if that is new.
     void begin_generation() {
         told_.clear();
+        fresh_.clear();
         due_.reset();
     }
     std::vector<std::string> take(const Membership& members, Time now);
@@ -38,8 +39,14 @@ class StepTransports {
         std::string text(bool is_one_node) const;
         auto operator<=>(const Words&) const = default;
     };
-    std::map<uint32_t, Words> told_;  // by node, in this generation
-    std::set<Words> said_;
+    struct Told {
+        Words words;
+        std::string log;
+    };
+    std::map<uint32_t, Told> told_;             // by node, in this generation
+    std::set<uint32_t> fresh_;                  // of these nodes since it was told last
+    std::map<Words, std::set<uint32_t>> said_;  // of which nodes
+    std::set<Words> said_of_all_;
     std::optional<Time> due_;
 };
 

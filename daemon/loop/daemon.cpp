@@ -347,7 +347,7 @@ void Daemon::look_at_ranks() {
     stacks_.reap();
     if (examiner_) examiner_->reap();
     if (last_words_) last_words_->reap();
-    if (transports_) transports_->look(nccl_files_, now());
+    if (transports_) transports_->look(nccl_files_, node_.generation(), now());
     now();
     for (uint32_t local = 0; local < config_.ranks.size(); ++local)
         if (const pid_t task = tasks_.of(local)) perform(node_.on_look(local, is_stopped(task)));

@@ -12,17 +12,20 @@ constexpr size_t kMaxTransports = 8 << 10;  // bytes
 
 }  // namespace
 
-void TransportsReader::look(const std::vector<std::string>& files, Time now) {
+void TransportsReader::begin(const std::vector<std::string>& files, uint32_t generation, Time now) {
+    files_ = files;
+    generation_ = generation;
+    before_.clear();
+    told_.clear();
+    pause_ = kFirstTransports;
+    next_ = now + pause_;
+}
+
+void TransportsReader::look(const std::vector<std::string>& files, uint32_t generation, Time now) {
     if (ended_ > 0 && waitpid(ended_, nullptr, WNOHANG) != 0) ended_ = 0;
-    if (files != files_) {
-        files_ = files;
-        before_.clear();
-        is_found_ = false;
-        pause_ = kFirstTransports;
-        next_ = now + pause_;
-    }
+    if (files != files_ || generation != generation_) begin(files, generation, now);
     const bool has_files = std::ranges::any_of(files_, [](const auto& file) { return !file.empty(); });
-    if (is_found_ || run_ || ended_ > 0 || now < next_ || !has_files) return;
+    if (run_ || ended_ > 0 || now < next_ || !has_files) return;
     next_ = now + pause_;
     pause_ = std::min(2 * pause_, kMostPatientTransports);
     start();
@@ -35,8 +38,8 @@ void TransportsReader::start() {
             said_ = said;
             return said.size() <= kMaxTransports;
         },
-        [this, files = files_](HelperRun::End end) {
-            if (end != HelperRun::End::done || files != files_) said_.clear();
+        [this, files = files_, generation = generation_](HelperRun::End end) {
+            if (end != HelperRun::End::done || files != files_ || generation != generation_) said_.clear();
             finish();
         });
     std::vector<std::string> command = command_;
@@ -47,10 +50,12 @@ void TransportsReader::start() {
 void TransportsReader::finish() {
     ended_ = run_->end();
     run_.reset();
-    is_found_ = !said_.empty() && said_ == before_;
+    const bool is_news = !said_.empty() && said_ == before_ && said_ != told_;
     before_ = said_;
+    if (!is_news) return;
+    told_ = said_;
     wire::NcclTransports found;
-    if (is_found_ && found.ParseFromString(said_)) on_found_(found);
+    if (found.ParseFromString(said_)) on_found_(found);
 }
 
 }  // namespace dp

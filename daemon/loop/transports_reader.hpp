@@ -30,21 +30,23 @@ class TransportsReader {
     TransportsReader(event_base* base, std::vector<std::string> command, OnFound on_found)
         : base_(base), command_(std::move(command)), on_found_(std::move(on_found)) {}
 
-    // Reads these files if it is time to; tells what is in them once it was read twice and did not change, and then no more until
-    // there are other files. Never waits. After a program that the kernel does not let go none is started.
-    void look(const std::vector<std::string>& files, Time now);
+    // Reads these files if it is time to; tells what is in them once it was read twice and did not change, and again if it has
+    // changed since: communicators may come late. In another generation all begins anew. Never waits. After a program that the kernel
+    // does not let go none is started.
+    void look(const std::vector<std::string>& files, uint32_t generation, Time now);
 
  private:
     event_base* base_;
     std::vector<std::string> command_;
     OnFound on_found_;
     std::vector<std::string> files_;
-    bool is_found_ = false;
+    uint32_t generation_ = 0;
     Time pause_{}, next_{};
-    std::string said_, before_;
+    std::string said_, before_, told_;
     std::optional<HelperRun> run_;
     pid_t ended_ = 0;
 
+    void begin(const std::vector<std::string>& files, uint32_t generation, Time now);
     void start();
     void finish();
 };

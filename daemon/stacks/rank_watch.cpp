@@ -10,7 +10,6 @@
 #include <functional>
 
 #include "base/text.hpp"
-#include "common/phase_page.hpp"
 #include "common/read_file.hpp"
 #include "stacks/children.hpp"
 #include "stacks/read_stacks.hpp"
@@ -69,15 +68,6 @@ uint64_t hash_of(const std::string& seen) {
     return std::hash<std::string>()(seen) | 1;
 }
 
-// 0: it has none.
-uint64_t find_phase_page(const Process& process) {
-    const std::string name = std::string("/memfd:") + kPhasePageName;
-    const auto& all = process.mappings();
-    const auto page =
-        std::ranges::find_if(all, [&](const Mapping& one) { return one.path.starts_with(name); });
-    return page == all.end() ? 0 : page->begin;
-}
-
 }  // namespace
 
 // With its variables there and in its nearest calls.
@@ -91,15 +81,6 @@ RankWatch::Wait RankWatch::wait_in_kernel() const {
     seen += fmt::format("{}\n", fmt::join(call->arguments, " "));
     seen.append(variables.data(), size);
     return {from, hash_of(seen)};
-}
-
-// What the program itself says (dp_phase): since it has begun to communicate it has done nothing else. 0: it does not say so.
-uint64_t RankWatch::place_of_communication() const {
-    PhasePage page;
-    const bool is_read =
-        phase_page_ != 0 && program_->read_some(phase_page_, &page, sizeof page) == sizeof page;
-    if (!is_read || page.version != kPhasePageVersion || page.phase != kWaits) return 0;
-    return hash_of(fmt::format("communication {}", page.sequence));
 }
 
 // Python's process, if there is one, else the one for which the task waits.
@@ -159,10 +140,8 @@ void RankWatch::look_at_place(Look& look) {
 void RankWatch::look_at_native_place(Look& look) {
     const Wait before = std::exchange(wait_, wait_in_kernel());
     polls_ |= wait_.call != 0 && wait_.call == before.call && wait_.place != before.place;
-    look.place = wait_.place == 0 ? 0 : place_of_communication();
-    says_it_waits_ = look.place != 0;
-    if (look.place == 0 && (may_wait_busily_ || polls_))
-        look.place = place_of_busy_wait(look.at, wait_.place != 0 && wait_.place == before.place);
+    const bool seems_to_wait = wait_.place != 0 && wait_.place == before.place;
+    look.place = may_wait_busily_ || polls_ ? place_of_busy_wait(look.at, seems_to_wait) : 0;
     if (look.place == 0) look.place = wait_.place;
 }
 
@@ -195,11 +174,12 @@ std::optional<Doing> RankWatch::judge(SteadyTime now) {
     if (stacks.threads.empty()) return std::nullopt;
     Doing doing = doing_of(stacks.threads.front());
     if (stat && stat->state == 'T') {
-        doing.waits_for_others = false;  // the others wait for it, wherever it is
+        // The others wait for it, wherever it is, also in the same calls.
+        doing.waits_for_others = false;
+        doing.place ^= std::hash<std::string>()("stopped");
         doing.where += ", stopped by a signal";
         return doing;
     }
-    doing.waits_for_others |= says_it_waits_ && !detector_.is_busy();
     // What computes and talks by turns looks the same for a while.
     if (doing.waits_for_others && busy_wait_ && detector_.is_busy() && !detector_.has_been_busy_for_long())
         return std::nullopt;
@@ -215,14 +195,19 @@ std::optional<Doing> RankWatch::judge(SteadyTime now) {
 Try<std::optional<RankWatch::News>> RankWatch::look(SteadyTime now) {
     // Another program may follow; on Python only one that it executes in its own place, and then nothing can be read any more.
     if (!program_ || ((!python_ || now - seen_ >= kUnseen) && now - found_ >= seldom())) {
-        const pid_t before = program_ ? program_->pid() : 0;
+        const auto which = [this] {
+            return program_ ? std::pair(program_->pid(), program_->program())
+                            : std::pair<pid_t, std::string>();
+        };
+        const auto before = which();
         DP_TRY(find_program(now));
-        if (program_->pid() != before) {
+        if (which() != before) {
             detector_.reset();
-            polls_ = says_it_waits_ = false;
+            polls_ = false;
+            wait_ = {};
+            busy_wait_.reset();
         }
         may_wait_busily_ = may_wait_busily(*program_);
-        phase_page_ = find_phase_page(*program_);
     }
     Look look = last_;
     look.at = now;

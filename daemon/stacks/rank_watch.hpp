@@ -56,8 +56,6 @@ class RankWatch {
     std::optional<BusyWait> busy_wait_;
     uint64_t busy_waits_ = 0;              // how many different ones there were
     SteadyTime unwind_at_{}, early_at_{};  // when to read it again, and when to do so early
-    uint64_t phase_page_ = 0;              // where it has that; 0: it has none
-    bool says_it_waits_ = false;           // for others, in that
     Look last_;
     SteadyTime measured_{};  // when all but the place of the last look was read
     SteadyTime seen_{};      // when its place could be read
@@ -71,7 +69,6 @@ class RankWatch {
     void look_at_native_place(Look& look);
     uint64_t place_of_busy_wait(SteadyTime now, bool seems_to_wait);
     Wait wait_in_kernel() const;
-    uint64_t place_of_communication() const;
     void measure(Look& look) const;
     std::optional<Doing> judge(SteadyTime now);
 };

@@ -14,6 +14,7 @@
 #include "base/errno_text.hpp"
 #include "base/unix_socket.hpp"
 #include "common/processes.hpp"
+#include "common/read_file.hpp"
 #include "socket_io.hpp"
 
 namespace dp {
@@ -70,8 +71,17 @@ Result<std::unique_ptr<Client>> Client::connect(const WorldEnvironment& world) {
     // A signal must not restart the wait for the welcome.
     const BlockedSignals blocked;
     DP_TRY(client->greet(world, shown));
-    let_daemon_read_this_process(world.daemon);  // which a shell script may have started
+    let_daemon_read(world.daemon);
     return client;
+}
+
+// This process may be one that a shell script has started; a task itself has let it before. There is one such permission a process: MPI's
+// and UCX's, for the other ranks, stays.
+void Client::let_daemon_read(pid_t daemon) {
+    if (read_file("/proc/sys/kernel/yama/ptrace_scope").substr(0, 1) != "1") return;
+    const std::string mapped = read_file("/proc/self/maps");
+    const bool has_own = mapped.find("/libmpi") != mapped.npos || mapped.find("/libuct") != mapped.npos;
+    if (!has_own) let_daemon_read_this_process(daemon);
 }
 
 Result<void> Client::greet(const WorldEnvironment& world, const std::string& shown) {

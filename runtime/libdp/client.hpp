@@ -76,6 +76,7 @@ class Client {
     Inbox inbox_;
 
     Client(Fd socket, Fd taken_over, uint32_t generation);
+    static void let_daemon_read(pid_t daemon);
     Result<void> greet(const WorldEnvironment& world, const std::string& shown);
     bool write_frame(const std::string& frame);
     void tell(const wire::FromRank& message);

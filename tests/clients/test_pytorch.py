@@ -188,3 +188,12 @@ def test_the_rank_whose_data_loader_hangs_is_named(cluster, programs, wait):
     assert done.returncode != 0
     assert re.fullmatch(r"slurm-dp: no progress for \d+ s \(--dp-hang-timeout\): rank 3 on node02 is in load_batch \(hangs.py:\d+\), in \w*nanosleep\w*; "
                         rf"ranks 0-2 on node\[01-02\] wait in {where}; ending the step", line), line
+
+
+def test_a_rank_that_compiles_is_left_alone(cluster, programs):
+    """torch.compile of one rank, for four timeouts."""
+    if cluster.run([PYTHON, "-c", "import torch; torch.compiler.reset"], timeout=60).returncode != 0:
+        pytest.skip("this PyTorch has no torch.compile")
+    done = cluster.run(f"srun {LAYOUT} -m block --dp-hang-timeout=3 {PYTHON} {programs}/compiles.py 12", timeout=120)
+    assert done.returncode == 0 and sorted(done.stdout.splitlines()) == [f"rank {rank} has trained" for rank in range(4)], done.stderr
+    assert "slurm-dp" not in done.stderr, done.stderr

@@ -12,7 +12,7 @@ WARNED = re.compile(r"slurm-dp: rank (\d+) on (\w+): last NCCL warning \((\S+)\)
 SAYS = r"""echo "$SLURMD_NODENAME:7:9 [0] NCCL INFO NCCL version 2.27" > $NCCL_DEBUG_FILE
 echo "x.cc:1 NCCL WARN rank $RANK has lost its peer" >> $NCCL_DEBUG_FILE
 """
-DIES = SAYS + "[ $RANK = 2 ] && exit 3; exec sleep 60"
+DIES = SAYS + "[ $RANK = 2 ] && while [ $(ls nccl | wc -l) -lt 4 ]; do sleep 0.05; done && exit 3; exec sleep 60"
 # NVIDIA's own, which finds no GPU.
 REAL = """
 import ctypes, sys

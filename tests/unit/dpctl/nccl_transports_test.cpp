@@ -94,10 +94,11 @@ TEST(Transports, OfANodeAreThoseOfItsRanks) {
 TEST(Transports, TcpIsAFallBackWhereAnAdapterIsUp) {
     const auto tcp = transports_in(log_of({"Channel 00/0 : 1[1] -> 2[0] [send] via NET/Socket/0"}));
     EXPECT_EQ(message_of(tcp, {}, "/log").fell_back(), "");
-    EXPECT_EQ(message_of(tcp, {"mlx5_0"}, "/log").fell_back(),
-              "mlx5_0 is up, but NCCL uses TCP; see its lines with NET/ in /log");
-    EXPECT_EQ(message_of(tcp, {"mlx5_0", "mlx5_1"}, "/log").fell_back(),
-              "mlx5_0, mlx5_1 are up, but NCCL uses TCP; see its lines with NET/ in /log");
+    EXPECT_EQ(message_of(tcp, {"mlx5_0"}, "/log").fell_back(), "mlx5_0 is up, but NCCL uses TCP");
+    EXPECT_EQ(message_of(tcp, {"mlx5_0"}, "/log").log(), "/log");
+    EXPECT_EQ(message_of(tcp, {"a", "b"}, "/log").fell_back(), "a, b are up, but NCCL uses TCP");
+    EXPECT_EQ(message_of(tcp, {"a", "b", "c", "d", "e"}, "/log").fell_back(),
+              "a, b, c, d, ... are up, but NCCL uses TCP");
 }
 
 }  // namespace

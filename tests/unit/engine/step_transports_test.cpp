@@ -10,11 +10,13 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-wire::FromNode found(const char* local, const char* network, const char* fell_back = "") {
+wire::FromNode found(const char* local, const char* network, const char* fell_back = "",
+                     const char* log = "") {
     wire::NcclTransports transports;
     transports.set_local(local);
     transports.set_network(network);
     transports.set_fell_back(fell_back);
+    transports.set_log(log);
     return wrap(&wire::FromNode::mutable_nccl_transports, std::move(transports));
 }
 
@@ -48,11 +50,11 @@ TEST(StepTransports, OfOneNodeHaveNoPlaces) {
 TEST(StepTransports, NodesThatAreAlikeAreToldTogether) {
     Step step(3);
     step.answer(0, found("SHM", "IB mlx5_0"));
-    step.answer(1, found("", "Socket eth0", "mlx5_0 is up, but NCCL uses TCP"));
+    step.answer(1, found("", "Socket eth0", "mlx5_0 is up, but NCCL uses TCP", "/nccl.2"));
     step.answer(2, found("SHM", "IB mlx5_0"));
     EXPECT_EQ(step.take(),
               (Lines{"NCCL's transports on gpu1: Socket eth0 between nodes",
-                     "on gpu1 mlx5_0 is up, but NCCL uses TCP",
+                     "on gpu1 mlx5_0 is up, but NCCL uses TCP; see the lines with NET/ in /nccl.2",
                      "NCCL's transports on gpu[0,2]: SHM inside nodes, IB mlx5_0 between nodes"}));
 }
 
@@ -64,7 +66,44 @@ TEST(StepTransports, ASilentNodeIsWaitedForSomeTime) {
     step.pass(Time(2000), Time(1000));
     EXPECT_EQ(step.take(), Lines{"NCCL's transports on gpu0: SHM inside nodes, IB mlx5_0 between nodes"});
     step.answer(1, found("SHM", "IB mlx5_1"));
+    step.pass(kTransportsCome + Time(1000), Time(1000));
     EXPECT_EQ(step.take(), Lines{"NCCL's transports on gpu1: SHM inside nodes, IB mlx5_1 between nodes"});
+}
+
+TEST(StepTransports, NodesThatFellBackAreToldTogetherWithTheFirstOnesLog) {
+    Step step(2);
+    step.answer(0, found("", "Socket eth0", "mlx5_0 is up, but NCCL uses TCP", "/nccl.0"));
+    step.answer(1, found("", "Socket eth0", "mlx5_0 is up, but NCCL uses TCP", "/nccl.2"));
+    EXPECT_EQ(step.take(),
+              (Lines{"NCCL's transports: Socket eth0 between nodes",
+                     "on gpu[0-1] mlx5_0 is up, but NCCL uses TCP; see the lines with NET/ in /nccl.0"}));
+}
+
+TEST(StepTransports, ALateNodeIsToldOfAlsoIfItIsLikeTheFirst) {
+    Step step(2);
+    step.answer(0, found("SHM", "IB mlx5_0"));
+    step.pass(kTransportsCome + Time(1000), Time(1000));
+    EXPECT_EQ(step.take(), Lines{"NCCL's transports on gpu0: SHM inside nodes, IB mlx5_0 between nodes"});
+    step.answer(1, found("SHM", "IB mlx5_0"));
+    step.pass(kTransportsCome + Time(1000), Time(1000));
+    EXPECT_EQ(step.take(), Lines{"NCCL's transports: SHM inside nodes, IB mlx5_0 between nodes"});
+}
+
+TEST(StepTransports, ACommunicatorThatComesLaterIsToldOf) {
+    Step step(2);
+    for (uint32_t node = 0; node < 2; ++node) step.answer(node, found("SHM", ""));
+    EXPECT_EQ(step.take(), Lines{"NCCL's transports: SHM inside nodes"});
+    for (uint32_t node = 0; node < 2; ++node) step.answer(node, found("SHM", "IB mlx5_0"));
+    EXPECT_EQ(step.take(), Lines{"NCCL's transports: SHM inside nodes, IB mlx5_0 between nodes"});
+}
+
+TEST(StepTransports, TooManyKindsAreLeftOut) {
+    Step step(10);
+    for (uint32_t node = 0; node < 10; ++node)
+        step.answer(node, found("", ("IB mlx5_" + std::to_string(node)).c_str()));
+    const auto lines = step.take();
+    ASSERT_EQ(lines.size(), kMostTransports + 1);
+    EXPECT_EQ(lines.back(), "NCCL's transports on gpu[8-9]: others again");
 }
 
 TEST(StepTransports, WhatANodeSaysIsCutAndPrintable) {

@@ -29,8 +29,8 @@ class TransportsReaderTest : public testing::Test {
                 [this](const wire::NcclTransports& found) { told_.push_back(found.local()); }};
     }
     // Until the programs that it started have ended.
-    void look(TransportsReader& reader, const Files& files, Time now) {
-        reader.look(files, now);
+    void look(TransportsReader& reader, const Files& files, Time now, uint32_t generation = 0) {
+        reader.look(files, generation, now);
         event_base_loop(base_, 0);
     }
     void write(const std::string& words) const { std::ofstream(file_) << words; }
@@ -60,9 +60,16 @@ TEST_F(TransportsReaderTest, TellsOnceWhatDoesNotChangeAnyMore) {
     EXPECT_EQ(told_, Files{});
     look(reads, {file_, ""}, Time(60000));
     EXPECT_EQ(told_, Files{"full"});
-    look(reads, {file_, ""}, Time(200000));
-    EXPECT_EQ(runs(), 4u);
+    look(reads, {file_, ""}, Time(130000));
     EXPECT_EQ(told_, Files{"full"});
+    write("more");
+    look(reads, {file_, ""}, Time(200000));
+    EXPECT_EQ(told_, Files{"full"});
+    look(reads, {file_, ""}, Time(300000));
+    EXPECT_EQ(told_, (Files{"full", "more"})) << "a communicator that came late";
+    for (const int second : {301, 306, 311}) look(reads, {file_, ""}, Time(1000 * second), 1);
+    EXPECT_EQ(told_, (Files{"full", "more", "more"}))
+        << "of a rank that has survived into the next generation";
 }
 
 TEST_F(TransportsReaderTest, BeginsAnewWithOtherFiles) {

@@ -6,6 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <poll.h>
+
+#include <functional>
 #include <thread>
 
 #include "program.hpp"
@@ -155,6 +158,62 @@ TEST(RankWatch, AProgramWithoutPythonThatSleepsHangs) {
     RankWatch rank(sleeper.pid(), kTimeout);
     const auto news = watch(rank, 3 * kTimeout);
     ASSERT_TRUE(news && news->still);
+}
+
+// As libdp waits: for another rank, with a look at the clock now and then. The name tells the watch what it is.
+extern "C" [[gnu::noinline]] void dp_wait_in_test(milliseconds time) {
+    const auto end = std::chrono::steady_clock::now() + time;
+    for (auto left = end - std::chrono::steady_clock::now(); left > milliseconds(0);
+         left = end - std::chrono::steady_clock::now())
+        poll(nullptr, 0, static_cast<int>(std::min<int64_t>(100, left / milliseconds(1) + 1)));
+}
+
+// A process that does this.
+class Fork {
+ public:
+    explicit Fork(const std::function<void()>& work) : pid_(fork()) {
+        if (pid_ != 0) return;
+        work();
+        _exit(0);
+    }
+    ~Fork() {
+        kill(pid_, SIGKILL);
+        waitpid(pid_, nullptr, 0);
+    }
+    pid_t pid() const { return pid_; }
+
+ private:
+    pid_t pid_;
+};
+
+TEST(RankWatch, AWaitThatLooksAtTheClockHangs) {
+    const Fork waits([] { dp_wait_in_test(seconds(1000)); });
+    RankWatch rank(waits.pid(), kTimeout);
+    const auto news = watch(rank, 3 * kTimeout);
+    ASSERT_TRUE(news && news->still);
+    EXPECT_TRUE(news->still->waits_for_others);
+    EXPECT_THAT(news->still->where, StartsWith("dp_wait_in_test ("));
+}
+
+TEST(RankWatch, ALoopOfSuchWaitsDoesNot) {
+    const Fork works([] {
+        for (int step = 0; step < 1000; ++step) dp_wait_in_test(kTimeout * 6 / 10);
+    });
+    RankWatch rank(works.pid(), kTimeout);
+    const auto news = watch(rank, 4 * kTimeout);
+    EXPECT_FALSE(news && news->still);
+}
+
+TEST(RankWatch, WhoIsStoppedInAWaitDoesNotWait) {
+    const Fork waits([] { dp_wait_in_test(seconds(1000)); }), other([] { dp_wait_in_test(seconds(1000)); });
+    usleep(300'000);
+    kill(waits.pid(), SIGSTOP);
+    RankWatch stopped(waits.pid(), kTimeout), waiting(other.pid(), kTimeout);
+    const auto news = watch(stopped, 3 * kTimeout), others = watch(waiting, 3 * kTimeout);
+    ASSERT_TRUE(news && news->still && others && others->still);
+    EXPECT_FALSE(news->still->waits_for_others);
+    EXPECT_THAT(news->still->where, HasSubstr(", stopped by a signal"));
+    EXPECT_NE(news->still->place, others->still->place);
 }
 
 TEST(RankWatch, WhoHasEndedIsNotWatched) {
