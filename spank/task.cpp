@@ -49,6 +49,7 @@ Try<DaemonConfig> daemon_config(const State& s, std::vector<std::string> tiles, 
     c.settings = s.settings;
     if (s.settings.wants_preflight()) {
         c.gpus = has_gpus(get);
+        c.cuda_devices = cuda_devices(get).value_or("");
         c.temporary = get("TMPDIR").value_or("");
     }
     c.dead_after_seconds = s.site.dead_after_seconds;

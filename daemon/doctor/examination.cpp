@@ -10,6 +10,7 @@
 #include "base/text.hpp"
 #include "doctor/cores.hpp"
 #include "doctor/disks.hpp"
+#include "doctor/gpu_speed.hpp"
 #include "doctor/gpus.hpp"
 #include "doctor/kernel.hpp"
 #include "doctor/libraries.hpp"
@@ -60,6 +61,16 @@ Examination examine_machine(const Machine& machine) {
     add("disks", check_folders(read_folders(machine.depth, machine.temporary)));
     const GpuFacts gpus = read_gpus(machine.root, machine.nvml);
     add("GPUs", check_gpus(gpus));
+    if (machine.depth == Depth::measured && !machine.cuda_devices.empty()) {
+        const std::vector<GpuSpeed> speeds = measure_gpus(machine.cuda_devices, machine.cuda);
+        add("GPU speeds", check_gpu_speeds(speeds));
+        const auto note_slowest = [&](const char* name, double GpuSpeed::*what) {
+            const auto slowest = std::ranges::min_element(speeds, {}, what);
+            if (slowest != speeds.end() && *slowest.*what > 0) found.measures[name] = *slowest.*what;
+        };
+        note_slowest("GPU speed", &GpuSpeed::multiplies);
+        note_slowest("GPU memory", &GpuSpeed::copies);
+    }
 
     found.facts = {{"GPUs", kinds_of(gpus.gpus)},
                    {"CPUs", std::to_string(cores.allowed)},

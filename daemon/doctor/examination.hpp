@@ -26,9 +26,11 @@ struct Machine {
     std::string temporary = {};  // the folder for temporary files; "": that of TMPDIR, else /tmp
     std::string address = {};    // of this machine for others; "": as its name resolves
     bool has_gpus = true;  // whoever is to run here; else faults of GPUs and RDMA adapters are none of his
+    // Those that may be kept busy for a moment with Depth::measured, as in CUDA_VISIBLE_DEVICES; "all", or "": none.
+    std::string cuda_devices = {};
     // Except in tests these are the machine's own.
     std::string root = {};
-    std::string nvml = "libnvidia-ml.so.1";
+    std::string nvml = "libnvidia-ml.so.1", cuda = "libcuda.so.1";
     std::string scontrol = "scontrol";
 };
 

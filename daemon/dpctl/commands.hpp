@@ -140,6 +140,7 @@ struct ExamineOptions {
     std::string address;          // of this node for the others, if it is known
     std::string temporary;        // the step's TMPDIR
     bool gpus = false;            // the step has some here
+    std::string cuda_devices;     // likewise, as in CUDA_VISIBLE_DEVICES, or "all"; "": not known
 };
 int print_examination(const ExamineOptions& options);
 

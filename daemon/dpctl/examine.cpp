@@ -76,6 +76,7 @@ int print_examination(const ExamineOptions& options) {
     machine.temporary = options.temporary;
     machine.address = options.address;
     machine.has_gpus = options.gpus;
+    machine.cuda_devices = options.cuda_devices;
     wire::NodeExamination examination = message_of(examine_machine(machine));
     std::optional<doctor::LinkServer> server;
     uint64_t token = 0;

@@ -102,6 +102,7 @@ Try<NodePlan> World::start_daemon() {
     const char* const temporary = std::getenv("TMPDIR");
     c.temporary = temporary ? temporary : "";
     c.gpus = true;  // whoever has none here has no faults of theirs
+    c.cuda_devices = cuda_devices(get_environment).value_or("all");
     c.secret = DP_TRY(make_secret());
     // One machine: nothing of this world leaves it.
     c.master_addr = "127.0.0.1";

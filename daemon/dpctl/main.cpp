@@ -162,6 +162,7 @@ void describe_examine(CLI::App& words, ExamineOptions& options) {
     words.add_option("--address", options.address);
     words.add_option("--temporary", options.temporary);
     words.add_flag("--gpus", options.gpus);
+    words.add_option("--cuda-devices", options.cuda_devices);
 }
 
 void describe_nccl_files(CLI::App& words, NcclFilesOptions& options) {

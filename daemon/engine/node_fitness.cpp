@@ -2,6 +2,7 @@
 #include "engine/node_fitness.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "base/text.hpp"
 #include "common/hostlist.hpp"
@@ -131,13 +132,13 @@ Fitness NodeExaminations::judge(const Membership& members) const {
 void NodeExaminations::compare_measures(const std::vector<uint32_t>& nodes,
                                         const std::vector<doctor::NodeFacts>& facts,
                                         const Membership& members, Fitness& fitness) const {
-    std::map<std::pair<std::string, std::string>, std::vector<uint32_t>> kinds;
+    std::map<std::array<std::string, 3>, std::vector<uint32_t>> kinds;
     for (size_t i = 0; i < nodes.size(); ++i) {
         const auto fact = [&](const char* name) {
             const auto found = facts[i].find(name);
             return found == facts[i].end() ? "" : found->second;
         };
-        kinds[{fact("CPU model"), fact("CPUs")}].push_back(nodes[i]);
+        kinds[{fact("CPU model"), fact("CPUs"), fact("GPUs")}].push_back(nodes[i]);
     }
     for (const auto& [kind, alike] : kinds) {
         std::vector<doctor::NodeMeasures> measures;

@@ -52,6 +52,10 @@ struct Measured {
 constexpr Measured kMeasures[] = {
     {"memory", "GB/s", "a DIMM is missing or has failed, or another job uses the memory",
      "dmidecode -t memory; edac-util -v; top"},
+    {"GPU speed", "Gflop/s", "its slowest GPU is held back by heat, by a power limit or by another program",
+     "nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE"},
+    {"GPU memory", "GB/s", "a GPU's memory has failed in part, or another program uses it",
+     "nvidia-smi -q -d ECC,ROW_REMAPPER,CLOCK"},
     {"cores", "Gflop/s", "its slowest core is held back by heat, by a power limit or by another program",
      "turbostat; top; dmesg | grep -i throttl"},
 };

@@ -195,6 +195,7 @@ void Daemon::examine_node() {
             command.insert(command.end(), {"--port", std::to_string(port)});
     }
     if (config_.gpus) command.emplace_back("--gpus");
+    if (!config_.cuda_devices.empty()) command.push_back("--cuda-devices=" + config_.cuda_devices);
     if (!config_.temporary.empty()) command.insert(command.end(), {"--temporary", config_.temporary});
     const std::string& address = config_.broker ? config_.master_addr : config_.node_addr;
     if (!address.empty()) command.insert(command.end(), {"--address", address});

@@ -23,23 +23,33 @@ inline constexpr int kNotFound = 6;
 inline constexpr int kFunctionNotFound = 13;
 using Handle = void*;  // nvmlDevice_t
 
-class Library {
+// Of functions that return an int.
+class SharedObject {
  public:
-    explicit Library(const std::string& name)
-        : name_(name), object_(dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) {}
-    Library(const Library&) = delete;
-    Library& operator=(const Library&) = delete;
-    ~Library() {
-        if (!object_) return;
-        call("nvmlShutdown");
-        dlclose(object_);
+    explicit SharedObject(const std::string& name) : object_(dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) {}
+    SharedObject(const SharedObject&) = delete;
+    SharedObject& operator=(const SharedObject&) = delete;
+    ~SharedObject() {
+        if (object_) dlclose(object_);
     }
     bool is_there() const { return object_ != nullptr; }
 
     template <typename... Arguments>
     int call(const char* function, Arguments... arguments) const {
-        const auto found = reinterpret_cast<int (*)(Arguments...)>(dlsym(object_, function));
+        const auto found = reinterpret_cast<int (*)(Arguments...)>(symbol(function));
         return found ? found(arguments...) : kFunctionNotFound;
+    }
+    void* symbol(const char* name) const { return dlsym(object_, name); }
+
+ private:
+    void* object_;
+};
+
+class Library : public SharedObject {
+ public:
+    explicit Library(const std::string& name) : SharedObject(name), name_(name) {}
+    ~Library() {
+        if (is_there()) call("nvmlShutdown");
     }
 
     // A call that must succeed.
@@ -52,7 +62,7 @@ class Library {
     tl::unexpected<Failure> failed(const char* function, int result) const {
         if (result == kFunctionNotFound)
             return fail(name_ + " has no " + function + ": update NVIDIA's driver to 450 or later");
-        const auto error_string = reinterpret_cast<const char* (*)(int)>(dlsym(object_, "nvmlErrorString"));
+        const auto error_string = reinterpret_cast<const char* (*)(int)>(symbol("nvmlErrorString"));
         const char* const words = error_string ? error_string(result) : nullptr;
         return fail(name_ + ": " + function + ": " + printable(words ? words : "", 100) + " (" +
                     std::to_string(result) + ")");
@@ -60,7 +70,6 @@ class Library {
 
  private:
     std::string name_;
-    void* object_;
 };
 
 }  // namespace dp::nvml

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/daemon_config.hpp"
 
+#include <algorithm>
+#include <array>
+
 #include "base/text.hpp"
 #include "common/fields.hpp"
 
@@ -25,6 +28,7 @@ void visit(Config& c, Visit field) {
     field("node_list", c.node_list);
     field("settings", c.settings);
     field("gpus", c.gpus);
+    field("cuda_devices", c.cuda_devices);
     field("temporary", c.temporary);
     field("dead_after_seconds", c.dead_after_seconds);
     field("secret", c.secret);
@@ -90,15 +94,21 @@ bool from_text(std::string_view text, std::vector<Item>& out) {
     return good;
 }
 
+std::optional<std::string> devices_in(const char* name, const GetVariable& get) {
+    const auto value = get(name);
+    return value == "NoDevFiles" || value == "-1" ? "" : value;
+}
+
 }  // namespace
 
 bool has_gpus(const GetVariable& get) {
-    for (const char* name :
-         {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"})
-        if (const auto value = get(name);
-            value && !value->empty() && *value != "NoDevFiles" && *value != "-1")
-            return true;
-    return false;
+    return std::ranges::any_of(
+        std::array{"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"},
+        [&](const char* name) { return !devices_in(name, get).value_or("").empty(); });
+}
+
+std::optional<std::string> cuda_devices(const GetVariable& get) {
+    return devices_in("CUDA_VISIBLE_DEVICES", get);
 }
 
 std::string write_config(const DaemonConfig& config) {

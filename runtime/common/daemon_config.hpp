@@ -49,6 +49,7 @@ struct DaemonConfig : NodeOfStep {
     std::string tiles_conf;           // the site's file of the nodes' accelerators; "" where it has none
     Settings settings;                // the step's, complete
     bool gpus = false;                // with --dp-preflight: whether the step has some here
+    std::string cuda_devices;         // likewise, those of NVIDIA; "all", or "": not known
     std::string temporary;            // with --dp-preflight: its TMPDIR; "" if it has none
     uint32_t dead_after_seconds = 0;  // how long a silent node is waited for; 0 is the default's
     std::string broker_host;          // relay: rank 0's node, for messages
@@ -64,6 +65,8 @@ struct DaemonConfig : NodeOfStep {
 
 // Whether a task's environment says that it has GPUs.
 bool has_gpus(const GetVariable& get);
+// NVIDIA's, as CUDA_VISIBLE_DEVICES has them; nullopt: it says nothing. "" means none.
+std::optional<std::string> cuda_devices(const GetVariable& get);
 
 std::string write_config(const DaemonConfig& config);
 Try<DaemonConfig> read_config(std::string_view text);
