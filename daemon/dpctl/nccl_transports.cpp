@@ -67,6 +67,7 @@ void note_devices(std::string_view line, Devices& devices) {
 // "... via SHM/direct/direct".
 void note_channel(std::string_view via, const Devices& devices, NcclTransports& found) {
     const auto parts = split(via, '/');
+    if (parts.empty()) return;
     if (parts[0] != "NET") {
         // Between nodes of one NVLink domain.
         const bool is_multi_node = parts.size() > 1 && parts[1].starts_with("MNNVL");
