@@ -302,7 +302,8 @@ void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
     const Membership::Rank& rank = members_.ranks()[event.rank()];
     const bool had_exited = rank.has_exited();
     members_.note(event);
-    if (event.has_started()) tell_restart(now);
+    if (event.has_started() && restart_ && !restart_->is_ending() && members_.all_started())
+        restart_done(now);
     if (event.has_first_step()) note_first_step(event.first_step(), now);
     if (event.has_told_to_end()) told_to_end(event.rank(), now);
     if (event.has_stopped()) generation_->stopped.note(event.rank(), event.stopped(), now);

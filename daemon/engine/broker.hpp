@@ -123,7 +123,8 @@ class Broker {
         StoppedRanks stopped;
         HangWatch hang_watch;
         SlowRanks slow_ranks;
-        std::string replaced;  // as in the plan
+        std::string replaced;          // as in the plan
+        std::set<uint32_t> survivors;  // ranks whose processes are older
         std::optional<wire::StepStatus::Restart::FirstStep> first_step;
         bool done = false;  // all its ranks have ended, and the nodes know it
     };
@@ -198,11 +199,10 @@ class Broker {
     void generation_ended(uint32_t node, const wire::GenerationEnded& ended);
     void renew_if_all_ended(bool all_ended);
     void begin_generation(Time now);
-    void tell_restart(Time now);
+    void restart_done(Time now);
     void note_first_step(uint64_t step, Time now);
     void tell_first_step();
     void check_restart(Time now);
-    void note_restart(Time now);
     std::string change(const NextWorld& world) const;
     void told_to_end(uint32_t rank, Time now);
     bool all_told_to_end(Time now) const;

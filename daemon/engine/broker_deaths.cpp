@@ -41,6 +41,7 @@ void Broker::died(const wire::RankEvent& exit, Time now) {
                 {exit.rank()},
                 exit.exited()};
     if (exit.has_step()) death.step = exit.step();
+    death.of_survivor = generation_->survivors.contains(exit.rank());
     // A step that cannot start is killed by Slurm as a whole, this daemon with it: another node has said why.
     if (!plan_sent_ && exit.exited() == SIGKILL) return held_deaths_.hold(death, now + kPoliteDelay);
     if (held_deaths_.hold_exit(death, exit.exited(), now)) return;

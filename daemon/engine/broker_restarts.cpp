@@ -35,11 +35,7 @@ void Broker::end_generation(const Death& cause, Time now) {
         const auto lost = std::ranges::find_if(held, &Death::of_node);
         return end_for_good(lost == held.end() ? cause : *lost, world.error().message);
     }
-    if (restart_) {  // the last ranks of this generation had not even started
-        note_restart(now);
-        restart_.reset();
-        tell_first_step();
-    }
+    if (restart_) restart_done(now);  // the last ranks of this generation had not even started
     const std::vector<uint32_t> here = members_.here();
     restart_names_ = named(cause.ranks);
     restart_.emplace(cause.reason, std::set(here.begin(), here.end()), config_.settings.grace(), now);
@@ -116,7 +112,11 @@ void Broker::begin_generation(Time now) {
     usage_.forget_answers();
     generation_.emplace(generation_->number + 1, members_, config_.settings, now);
     transports_.begin_generation();
-    if (replaced.size() < world->size) generation_->replaced = compress_ranks(replaced);
+    if (replaced.size() < world->size) {
+        generation_->replaced = compress_ranks(replaced);
+        for (uint32_t rank = 0; rank < world->size; ++rank)
+            if (!std::ranges::binary_search(replaced, rank)) generation_->survivors.insert(rank);
+    }
     restart_policy_.begin(now);
     succession_.reset();
     send_plan(now);
@@ -137,12 +137,16 @@ std::string Broker::change(const NextWorld& world) const {
     return out;
 }
 
-// Once the last rank of the next generation has started.
-void Broker::tell_restart(Time now) {
-    if (!restart_ || restart_->is_ending() || !members_.all_started()) return;
+// The last rank of the next generation has started, or that generation ends already.
+void Broker::restart_done(Time now) {
     out_.log.push_back(restart_->line(generation_->number, now));
     nccl_warnings_.name(restart_names_);
-    note_restart(now);
+    auto& told = restarts_.emplace_back();
+    told.set_generation(generation_->number);
+    told.set_died_ms((restart_->died() - started_).count());
+    told.set_began_ms((now - started_).count());
+    told.set_reason(restart_->reason());
+    if (restarts_.size() > kMaxRestartsTold) restarts_.pop_front();
     restart_.reset();
     tell_first_step();
 }
@@ -168,15 +172,6 @@ void Broker::tell_first_step() {
                        std::to_string(first->step()) + ", " +
                        in_seconds(Time(first->at_ms() - told.died_ms())) + " after the failure; " +
                        plural(*repeated, "step") + " repeated");
-}
-
-void Broker::note_restart(Time now) {
-    auto& told = restarts_.emplace_back();
-    told.set_generation(generation_->number);
-    told.set_died_ms((restart_->died() - started_).count());
-    told.set_began_ms((now - started_).count());
-    told.set_reason(restart_->reason());
-    if (restarts_.size() > kMaxRestartsTold) restarts_.pop_front();
 }
 
 // The keepers of ranks that have ended stay until all have: another death may begin their next life.

@@ -22,7 +22,8 @@ namespace dp {
 // So many generations in a row that got nowhere end the step, whatever --dp-restarts says.
 inline constexpr uint32_t kMostFruitless = 3;  // the third
 // A generation got somewhere if the dead rank had come to a training step (dp_at_step) that no dead rank had come to
-// before. If it reports none, it must have lived this long instead.
+// before. If it reports none, it must have lived this long instead. A survivor that dies sooner than that dies of what killed
+// the others: it costs a restart, but does not count. (Where memory is short, the kernel kills rank after rank.)
 inline constexpr Time kFruitfulLife{10000};
 // How long ranks may take to end after SIGTERM when a generation is ended, and the nodes after SIGKILL to say that
 // nothing is left (a process that waits for a dead file system cannot be killed).
@@ -50,8 +51,9 @@ class RestartPolicy {
         if (death.status && WIFEXITED(*death.status) &&
             std::ranges::count(final_exit_, WEXITSTATUS(*death.status)) > 0)
             return "--dp-final-exit lists this code";
-        if (!death.of_node) {
-            const bool fruitful = death.step ? *death.step > furthest_ : now - began_ >= kFruitfulLife;
+        const bool is_young = now - began_ < kFruitfulLife;
+        if (!death.of_node && !(death.of_survivor && is_young)) {
+            const bool fruitful = death.step ? *death.step > furthest_ : !is_young;
             furthest_ = std::max(furthest_, death.step.value_or(0));
             fruitless_ = fruitful ? 0 : fruitless_ + 1;
         }

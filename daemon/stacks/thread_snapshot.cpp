@@ -27,6 +27,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kStopPatience{10}, kStopPatienceOfRunning{100};
 constexpr auto kStopPoll = std::chrono::microseconds(50);
 constexpr size_t kStack = size_t{256} << 10;
+constexpr const char* kWouldNotice = "its system call would notice a stop";
 
 std::string task_file(pid_t process, pid_t thread, std::string_view name) {
     return "/proc/" + std::to_string(process) + "/task/" + std::to_string(thread) + "/" + std::string(name);
@@ -93,6 +94,10 @@ bool is_restarted(pid_t process, const SystemCall& call) {
     }
 }
 
+bool would_notice(pid_t process, const std::optional<SystemCall>& call) {
+    return call && !is_restarted(process, *call);
+}
+
 std::string tracer_of(pid_t process, pid_t thread) {
     const std::string status = read_file(task_file(process, thread, "status"));
     constexpr std::string_view kKey = "\nTracerPid:\t";
@@ -112,6 +117,8 @@ Try<ThreadSnapshot> stop_and_copy(const Process& process, pid_t thread, std::chr
     }
     ThreadSnapshot snapshot;
     snapshot.stack.resize(kStack);  // before the stop: its pages take time
+    // It may have entered another call since, and nothing has stopped it yet.
+    if (would_notice(process.pid(), system_call_of(process.pid(), thread))) return fail(kWouldNotice);
     ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr);
     siginfo_t stop{};
     const auto deadline = Clock::now() + patience;
@@ -182,7 +189,7 @@ std::optional<ThreadSnapshot> snapshot_of_waiting(const Process& process, pid_t 
 // In a thread of its own: what has not stopped cannot be detached from (ptrace(2)), but is when its tracer ends.
 Try<ThreadSnapshot> snapshot_of_stopped(const Process& process, pid_t thread) {
     const auto call = system_call_of(process.pid(), thread);
-    if (call && !is_restarted(process.pid(), *call)) return fail("its system call would notice a stop");
+    if (would_notice(process.pid(), call)) return fail(kWouldNotice);
     Try<ThreadSnapshot> snapshot = fail("");
     try {
         std::thread([&] {

@@ -99,6 +99,21 @@ TEST(RestartPolicy, EndsAfterThreeGenerationsThatGotNowhere) {
         EXPECT_FALSE(one_reports.why_not(death_of(kKilled), false, hour));
 }
 
+TEST(RestartPolicy, ASurvivorThatFollowsTheDeadIsNoGenerationThatGotNowhere) {
+    Death survivor = death_of(kKilled, 7);
+    survivor.of_survivor = true;
+    RestartPolicy policy(restarting(20));
+    EXPECT_FALSE(policy.why_not(death_of(kKilled, 7), false, Time(0)));
+    for (int i = 0; i < 5; ++i) EXPECT_FALSE(policy.why_not(survivor, false, Time(9000)));
+    EXPECT_EQ(policy.used(), 6u);
+    // It neither counts nor begins the count anew, and one that has lived on for a while is judged like others.
+    EXPECT_FALSE(policy.why_not(survivor, false, Time(10000)));
+    EXPECT_FALSE(policy.why_not(survivor, false, Time(9000)));
+    EXPECT_FALSE(policy.why_not(survivor, false, Time(10000)));
+    EXPECT_EQ(policy.why_not(survivor, false, Time(10000)),
+              "the third generation in a row to end without progress: no new training step");
+}
+
 TEST(StepsRepeated, AreThoseThatWereTakenBefore) {
     const struct {
         std::vector<uint64_t> ended_at;  // node by node
@@ -594,6 +609,8 @@ TEST(Restart, ADeathInTheNextGenerationsStartBeginsAnother) {
     s.start(1);
     s.exit(1, kTermed);
     EXPECT_EQ(s.lives[0]->generation, 2u);
+    EXPECT_TRUE(s.logged("rank 0 on gpu0 was killed by signal 9 (SIGKILL); generation 1 began"))
+        << "every death is told";
     s.start_all();
     EXPECT_TRUE(s.logged("generation 2 began"));
 }
@@ -667,6 +684,25 @@ TEST(Rejoin, SurvivesTwice) {
     ASSERT_TRUE(s.ranks[2].next_world);
     EXPECT_EQ(s.ranks[2].next_world->plan().generation(), 2u);
     EXPECT_EQ(s.ranks[2].next_world->plan().replaced(), "1");
+}
+
+// The kernel kills one rank after the other for their memory, and each time the others have just rejoined.
+TEST(Rejoin, ManyThatDieOneAfterTheOtherAreOneFailure) {
+    Simulation s = restarting_step(2, 4);
+    start(s);
+    for (uint32_t rank = 0; rank < 8; ++rank) s.enable_rejoin(rank);
+    for (uint32_t victim = 0; victim < 7; ++victim) {
+        s.exit(victim, kKilled);
+        s.pass(Time(1), Time(1));
+        for (uint32_t rank = 0; rank < 8; ++rank) {
+            if (rank != victim) s.rejoin(rank, victim);
+        }
+        EXPECT_FALSE(s.logged("without progress")) << victim;
+        s.start(victim);
+        s.hello(victim);
+        s.enable_rejoin(victim);
+    }
+    EXPECT_TRUE(s.logged("generation 7 began"));
 }
 
 TEST(Rejoin, ALateOrDeadProcessIsRestarted) {

@@ -407,7 +407,14 @@ TEST(StacksNative, NoSystemCallNotices) {
             const auto took = Clock::now() - begin;
             _exit(error != call.error ? 1 : took < 295ms ? 2 : took > 2s ? 3 : 0);
         });
-        ASSERT_TRUE(until([&] { return child.state() == 'S'; }));
+        // In that call at last: to sleep for a moment on its way there is not enough.
+        ASSERT_TRUE(until([&] {
+            const auto before = system_call_of(child.pid, child.pid);
+            usleep(20'000);
+            const auto after = system_call_of(child.pid, child.pid);
+            return before && after && before->number == after->number &&
+                   before->instruction == after->instruction && child.state() == 'S';
+        }));
         size_t in_call = 0;
         for (int i = 0; i < 20; ++i) {
             const ProcessStacks found = read_stacks(child.pid, {Threads::main});
