@@ -16,17 +16,14 @@
 namespace dp::doctor {
 namespace {
 
-using nvml::Handle;
-using nvml::kSuccess;
+using namespace nvml;
 
 // nvml.h of CUDA 12.
-constexpr int kUncorrected = 1, kSinceLoaded = 0;  // nvmlMemoryErrorType_t, nvmlEccCounterType_t
-constexpr int kGpuSensor = 0;                      // nvmlTemperatureSensors_t
-constexpr int kPeerRead = 0;                       // nvmlGpuP2PCapsIndex_t
-constexpr unsigned kMostLinks = 18;                // NVML_NVLINK_MAX_LINKS
+constexpr int kGpuSensor = 0;        // nvmlTemperatureSensors_t
+constexpr int kPeerRead = 0;         // nvmlGpuP2PCapsIndex_t
+constexpr unsigned kMostLinks = 18;  // NVML_NVLINK_MAX_LINKS
 constexpr size_t kNameSize = 96;
 constexpr std::chrono::seconds kDriverPatience{20};
-enum : uint64_t { kSlowedByHardware = 0x8, kTooHotForSoftware = 0x20, kTooHot = 0x40, kPowerBrake = 0x80 };
 enum : unsigned { kSharedByAll = 0, kProhibited = 2, kOneProcess = 3 };  // nvmlComputeMode_t
 enum : unsigned {
     kFabricNotStarted = 1,
@@ -67,8 +64,7 @@ Gpu read_gpu(const nvml::Library& library, Handle handle, unsigned number) {
         gpu.is_remap_pending =
             ask<int>(library, "nvmlDeviceGetRetiredPagesPendingStatus", handle).value_or(0) != 0;
     }
-    gpu.slowed_by =
-        ask<unsigned long long>(library, "nvmlDeviceGetCurrentClocksThrottleReasons", handle).value_or(0);
+    gpu.slowed_by = ask<unsigned long long>(library, kSlowedBy, handle).value_or(0);
     unsigned degrees = 0;
     if (library.call("nvmlDeviceGetTemperature", handle, kGpuSensor, &degrees) == kSuccess)
         gpu.temperature = degrees;

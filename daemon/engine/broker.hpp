@@ -123,8 +123,9 @@ class Broker {
         StoppedRanks stopped;
         HangWatch hang_watch;
         SlowRanks slow_ranks;
-        std::string replaced;          // as in the plan
-        std::set<uint32_t> survivors;  // ranks whose processes are older
+        std::string replaced;  // as in the plan
+        // Ranks whose processes are older than the failure that began it; nullopt: none did.
+        std::optional<std::set<uint32_t>> survivors;
         std::optional<wire::StepStatus::Restart::FirstStep> first_step;
         bool done = false;  // all its ranks have ended, and the nodes know it
     };
@@ -199,6 +200,7 @@ class Broker {
     void generation_ended(uint32_t node, const wire::GenerationEnded& ended);
     void renew_if_all_ended(bool all_ended);
     void begin_generation(Time now);
+    std::set<uint32_t> survivors_of_failure(const std::vector<uint32_t>& replaced, uint32_t size) const;
     void restart_done(Time now);
     void note_first_step(uint64_t step, Time now);
     void tell_first_step();

@@ -21,7 +21,12 @@ void Broker::refuse(const std::string& why) {
 
 void Broker::abort(const Death& cause, bool is_told) {
     if (abort_) return;  // the first cause wins: the others follow from it
-    restart_.reset();
+    if (restart_) {      // which began with a death that was not told yet
+        Death both = cause;
+        both.reason = restart_->reason() + "; " + cause.reason;
+        restart_.reset();
+        return abort(both, is_told);
+    }
     abort_ = abort_message(cause.reason, cause.grace);
     abort_->set_is_told(is_told);
     abort_->mutable_dead()->Add(cause.ranks.begin(), cause.ranks.end());
@@ -41,7 +46,7 @@ void Broker::died(const wire::RankEvent& exit, Time now) {
                 {exit.rank()},
                 exit.exited()};
     if (exit.has_step()) death.step = exit.step();
-    death.of_survivor = generation_->survivors.contains(exit.rank());
+    death.of_survivor = generation_->survivors && generation_->survivors->contains(exit.rank());
     // A step that cannot start is killed by Slurm as a whole, this daemon with it: another node has said why.
     if (!plan_sent_ && exit.exited() == SIGKILL) return held_deaths_.hold(death, now + kPoliteDelay);
     if (held_deaths_.hold_exit(death, exit.exited(), now)) return;

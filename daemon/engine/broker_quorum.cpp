@@ -77,8 +77,8 @@ void Broker::end_without_quorum(Time now) {
         return send(config_.node_rank, wrap(&wire::ToNode::mutable_abort, std::move(at_once)));
     }
     const size_t left = quorum_->confirmed_since(now - fenced_after(config_) + Time(1));
-    abort({(restart_ ? restart_->reason() + "; " : "") + "only " + std::to_string(left) + " of " +
-               plural(quorum_->nodes(), "node") + " can be reached, too few to go on",
+    abort({"only " + std::to_string(left) + " of " + plural(quorum_->nodes(), "node") +
+               " can be reached, too few to go on",
            {Time(0), Time(0)}});
 }
 

@@ -28,6 +28,8 @@ void Broker::end_generation(const Death& cause, Time now) {
         abort(last);
     };
     if (!plan_sent_) return end_for_good(cause, "");
+    // The last ranks of this generation had not even started.
+    if (restart_ && !restart_->is_ending()) restart_done(now);
     if (const auto why_not = restart_policy_.why_not(cause, all_told_to_end(now), now))
         return end_for_good(cause, *why_not);
     if (const auto world = next_world(members_.world(), config_.settings, config_.node_rank); !world) {
@@ -35,7 +37,6 @@ void Broker::end_generation(const Death& cause, Time now) {
         const auto lost = std::ranges::find_if(held, &Death::of_node);
         return end_for_good(lost == held.end() ? cause : *lost, world.error().message);
     }
-    if (restart_) restart_done(now);  // the last ranks of this generation had not even started
     const std::vector<uint32_t> here = members_.here();
     restart_names_ = named(cause.ranks);
     restart_.emplace(cause.reason, std::set(here.begin(), here.end()), config_.settings.grace(), now);
@@ -103,23 +104,32 @@ void Broker::begin_generation(Time now) {
         if (death.of_node) out_.log.push_back(death.reason);
     }
     const auto world = next_world(members_.world(), config_.settings, config_.node_rank);
-    if (!world) return abort({restart_->reason() + "; " + world.error().message});
+    if (!world) return abort({world.error().message});
     const std::vector<uint32_t> replaced = replaced_ranks(members_.world(), *world, restart_->survivors());
     told_to_end_.clear();  // their nodes tell again
     members_.begin_generation(*world);
     restart_->note_change(change(*world));
     restart_->begin_next();
     usage_.forget_answers();
+    auto survivors = survivors_of_failure(replaced, world->size);
     generation_.emplace(generation_->number + 1, members_, config_.settings, now);
     transports_.begin_generation();
-    if (replaced.size() < world->size) {
-        generation_->replaced = compress_ranks(replaced);
-        for (uint32_t rank = 0; rank < world->size; ++rank)
-            if (!std::ranges::binary_search(replaced, rank)) generation_->survivors.insert(rank);
-    }
+    if (replaced.size() < world->size) generation_->replaced = compress_ranks(replaced);
+    generation_->survivors = std::move(survivors);
     restart_policy_.begin(now);
     succession_.reset();
     send_plan(now);
+}
+
+// Of the next generation. Where one failure begins several generations, those that it has not reached yet.
+std::set<uint32_t> Broker::survivors_of_failure(const std::vector<uint32_t>& replaced, uint32_t size) const {
+    const auto& before = generation_->survivors;
+    const bool is_same_failure = before && restart_policy_.is_young(restart_->died());
+    std::set<uint32_t> survivors;
+    for (uint32_t rank = 0; rank < size; ++rank)
+        if (!std::ranges::binary_search(replaced, rank) && (!is_same_failure || before->contains(rank)))
+            survivors.insert(rank);
+    return survivors;
 }
 
 std::string Broker::change(const NextWorld& world) const {

@@ -28,7 +28,7 @@ struct Death {
     std::optional<uint64_t> step = {};  // how far its training was
     bool final = false;                 // no restart can follow
     bool of_node = false;
-    bool of_survivor = false;  // the process was older than the generation (dp_rejoin)
+    bool of_survivor = false;  // its process is older than the failure that began the generation (dp_rejoin)
 };
 
 // What is held back for a moment.

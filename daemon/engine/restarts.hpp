@@ -22,8 +22,8 @@ namespace dp {
 // So many generations in a row that got nowhere end the step, whatever --dp-restarts says.
 inline constexpr uint32_t kMostFruitless = 3;  // the third
 // A generation got somewhere if the dead rank had come to a training step (dp_at_step) that no dead rank had come to
-// before. If it reports none, it must have lived this long instead. A survivor that dies sooner than that dies of what killed
-// the others: it costs a restart, but does not count. (Where memory is short, the kernel kills rank after rank.)
+// before. If it reports none, it must have lived this long instead. A process that is older than the failure and dies so soon
+// after it dies of the same: it costs a restart, but does not count. (Where memory is short, the kernel kills rank after rank.)
 inline constexpr Time kFruitfulLife{10000};
 // How long ranks may take to end after SIGTERM when a generation is ended, and the nodes after SIGKILL to say that
 // nothing is left (a process that waits for a dead file system cannot be killed).
@@ -42,6 +42,8 @@ class RestartPolicy {
     uint32_t used() const { return used_; }
     // A generation begins.
     void begin(Time now) { began_ = now; }
+    // Whether that was so short a time ago that a failure then may be the last one still.
+    bool is_young(Time now) const { return now - began_ < kFruitfulLife; }
 
     // A rank of it has died, or a node was lost, which is not the program's fault. nullopt: begin the next one. Else
     // why the step ends: added to the death's reason, or "" where the reason says it all.
@@ -51,11 +53,13 @@ class RestartPolicy {
         if (death.status && WIFEXITED(*death.status) &&
             std::ranges::count(final_exit_, WEXITSTATUS(*death.status)) > 0)
             return "--dp-final-exit lists this code";
-        const bool is_young = now - began_ < kFruitfulLife;
-        if (!death.of_node && !(death.of_survivor && is_young)) {
-            const bool fruitful = death.step ? *death.step > furthest_ : !is_young;
+        if (!death.of_node) {
+            const bool fruitful = death.step ? *death.step > furthest_ : !is_young(now);
             furthest_ = std::max(furthest_, death.step.value_or(0));
-            fruitless_ = fruitful ? 0 : fruitless_ + 1;
+            if (fruitful)
+                fruitless_ = 0;
+            else if (!death.of_survivor || !is_young(now))
+                ++fruitless_;
         }
         if (fruitless_ >= kMostFruitless)
             return std::string("the third generation in a row to end without progress: ") +

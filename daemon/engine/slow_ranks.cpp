@@ -37,6 +37,7 @@ struct Sign {
     double (Pace::*value)() const;
     void (Pace::*set)(double);
     double least;  // the smallest difference that matters
+    double apart;  // and how often the others' it must be
     std::string (*in_words)(double own, double usual);
 };
 
@@ -44,34 +45,46 @@ std::string percent(double share) {
     return fmt::format("{:.0f} %", 100 * share);
 }
 
+constexpr double kApart = 2;
 const Sign kSigns[] = {
-    {&Pace::has_throttled, &Pace::throttled, &Pace::set_throttled, 0.02,
+    {&Pace::has_gpu_slowed, &Pace::gpu_slowed, &Pace::set_gpu_slowed, 0.5, kApart,
+     [](double, double) { return std::string("heat or its power supply slows its GPU down"); }},
+    {&Pace::has_throttled, &Pace::throttled, &Pace::set_throttled, 0.02, kApart,
      [](double own, double usual) {
          return "its CPU quota (cpu.max) holds it back in " + percent(own) + " of the periods (median " +
                 percent(usual) + ")";
      }},
-    {&Pace::has_core_waited, &Pace::core_waited, &Pace::set_core_waited, 0.05,
+    {&Pace::has_core_waited, &Pace::core_waited, &Pace::set_core_waited, 0.05, kApart,
      [](double own, double usual) {
          return "it waits for a core for " + percent(own) + " of the time (median " + percent(usual) +
                 "): other threads run there, of this program or another";
      }},
-    {&Pace::has_overheated, &Pace::overheated, &Pace::set_overheated, 0.1,
+    {&Pace::has_overheated, &Pace::overheated, &Pace::set_overheated, 0.1, kApart,
      [](double own, double usual) {
          return fmt::format("the kernel throttles its core {:.1f} times a second (median {:.1f}): heat", own,
                             usual);
      }},
-    {&Pace::has_major_faults, &Pace::major_faults, &Pace::set_major_faults, 10,
+    {&Pace::has_gpu_clock_lost, &Pace::gpu_clock_lost, &Pace::set_gpu_clock_lost, 0.15, 1,
+     [](double own, double usual) {
+         return "its GPU runs at " + percent(1 - own) + " of its highest clock (median " +
+                percent(1 - usual) + ")";
+     }},
+    {&Pace::has_major_faults, &Pace::major_faults, &Pace::set_major_faults, 10, kApart,
      [](double own, double usual) {
          return fmt::format(
              "it reads mapped files or swapped memory: {:.0f} major page faults a second (median {:.0f})",
              own, usual);
      }},
-    {&Pace::has_retransmissions, &Pace::retransmissions, &Pace::set_retransmissions, 10,
+    {&Pace::has_retransmissions, &Pace::retransmissions, &Pace::set_retransmissions, 10, kApart,
      [](double own, double usual) {
          return fmt::format("its node retransmits {:.0f} TCP segments a second (median {:.0f})", own, usual);
      }},
+    {&Pace::has_gpu_errors, &Pace::gpu_errors, &Pace::set_gpu_errors, 0.5, kApart,
+     [](double own, double) {
+         return "its GPU has had " + plural(static_cast<size_t>(own), "uncorrected memory error") +
+                " meanwhile";
+     }},
 };
-constexpr double kApart = 2;
 constexpr double kMostOfASign = 1e12;
 // Of a whole step; what is less costs nobody anything.
 constexpr double kLeastPartOfStep = 0.05;
@@ -106,7 +119,8 @@ std::string sign_in_words(const Pace& own, const std::vector<const Pace*>& all) 
         for (const Pace* one : all)
             if ((one->*sign.is_known)()) values.push_back((one->*sign.value)());
         const double value = (own.*sign.value)(), usual = median(values);
-        if (value > kApart * usual && value - usual > sign.least) return "; " + sign.in_words(value, usual);
+        if (value > sign.apart * usual && value - usual > sign.least)
+            return "; " + sign.in_words(value, usual);
     }
     return "";
 }

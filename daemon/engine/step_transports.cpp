@@ -69,7 +69,7 @@ std::vector<std::string> StepTransports::take(const Membership& members, Time no
                             logs.at(words));
     }
     if (!left_out.empty())
-        lines.push_back("NCCL's transports on " + members.hosts_of(left_out) + ": others again");
+        lines.push_back("NCCL's transports on " + members.hosts_of(left_out) + ": other kinds, not listed");
     return lines;
 }
 

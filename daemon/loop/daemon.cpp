@@ -86,6 +86,7 @@ Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
               perform(node_.on_rank_closed(id, now()));
           }),
       gpus_(gpu_use_command(config_.host, config_.tiles_conf)),
+      gpus_of_paces_(gpu_use_command(config_.host, config_.tiles_conf), 2 * kGpusSeenEvery),
       stacks_(base_.get(), {dpctl_program(), "read-stacks"},
               [this](wire::NodeStacks stacks) {
                   perform(node_.on_answer(wrap(&wire::FromNode::mutable_stacks, std::move(stacks))));
@@ -367,8 +368,16 @@ void Daemon::tell_paces() {
                                     monotonic_ns()))
             *paces.add_ranks() = std::move(*pace);
     }
-    if (paces.ranks_size() > 0)
-        perform(node_.on_answer(wrap(&wire::FromNode::mutable_paces, std::move(paces))));
+    std::optional<Time> every;
+    if (paces.ranks_size() > 0) every = paces_.has_slowed_down() ? kGpusSeenOften : kGpusSeenEvery;
+    const wire::NodeUsage gpus = gpus_of_paces_.look(now(), every);
+    if (!every) return;
+    for (auto& pace : *paces.mutable_ranks()) {
+        const auto local =
+            static_cast<uint32_t>(std::ranges::find(config_.ranks, pace.rank()) - config_.ranks.begin());
+        paces_.note_gpu(pace, process_of(local, node_.connection_of(local)), gpus);
+    }
+    perform(node_.on_answer(wrap(&wire::FromNode::mutable_paces, std::move(paces))));
 }
 
 void Daemon::watch_ranks() {

@@ -69,7 +69,8 @@ class Daemon {
     UsageReader usage_;
     PaceReader paces_;  // with --dp-slow
     Time paces_told_{};
-    GpuProbe gpus_;
+    GpuProbe gpus_;           // for dpctl top
+    GpuProbe gpus_of_paces_;  // for --dp-slow
     StackReader stacks_;
     std::optional<LastWords> last_words_;         // with --dp-nccl-debug
     std::optional<TransportsReader> transports_;  // likewise

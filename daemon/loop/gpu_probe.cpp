@@ -17,20 +17,21 @@ GpuProbe::~GpuProbe() {
     if (process_ != 0) kill(process_, SIGKILL);
 }
 
-wire::NodeUsage GpuProbe::look(Time now) {
+wire::NodeUsage GpuProbe::look(Time now, std::optional<Time> every) {
     if (command_.empty()) return {};
-    collect(now);
-    if (process_ == 0) start();
-    if (now - found_at_ > kGpuUseKept) found_.Clear();
+    collect();
+    if (process_ == 0 && every && (!started_ || now - *started_ >= *every)) start(now);
+    if (now - found_at_ > kept_) found_.Clear();
     return found_;
 }
 
-void GpuProbe::start() {
+void GpuProbe::start(Time now) {
+    started_ = now;
     output_.reset(memfd_create("slurm-dp-gpu-use", MFD_CLOEXEC));
     if (output_) process_ = spawn_helper(command_, output_.get());
 }
 
-void GpuProbe::collect(Time now) {
+void GpuProbe::collect() {
     int status = 0;
     if (process_ == 0 || waitpid(process_, &status, WNOHANG) != process_) return;
     process_ = 0;
@@ -38,7 +39,7 @@ void GpuProbe::collect(Time now) {
     const ssize_t size = pread(output_.get(), said.data(), said.size(), 0);
     said.resize(size > 0 ? static_cast<size_t>(size) : 0);
     if (status != 0 || !found_.ParseFromString(said)) found_.Clear();
-    found_at_ = now;
+    found_at_ = started_.value_or(Time(0));
 }
 
 std::vector<std::string> gpu_use_command(const std::string& node, const std::string& tiles_conf) {

@@ -85,6 +85,27 @@ PaceCounters read_counters(std::string_view schedstat, std::string_view stat, st
     return counters;
 }
 
+bool PaceReader::has_slowed_down() const {
+    return std::ranges::any_of(last_, [](const auto& one) {
+        const Last& last = one.second;
+        return last.own_ns - last.best_own_ns > last.best_own_ns / 10;
+    });
+}
+
+void PaceReader::note_gpu(wire::RankPace& pace, pid_t process, const wire::NodeUsage& gpus) {
+    for (const auto& gpu : gpus.gpus()) {
+        const uint64_t before =
+            gpu.has_lost_bits() ? lost_bits_.emplace(gpu.tile(), gpu.lost_bits()).first->second : 0;
+        if (std::ranges::find(gpu.pids(), process) == gpu.pids().end()) continue;
+        if (gpu.has_is_slowed())
+            pace.set_gpu_slowed(std::max(pace.gpu_slowed(), gpu.is_slowed() ? 1.0 : 0.0));
+        if (gpu.has_clock_lost()) pace.set_gpu_clock_lost(std::max(pace.gpu_clock_lost(), gpu.clock_lost()));
+        if (gpu.has_lost_bits())
+            pace.set_gpu_errors(std::max(
+                pace.gpu_errors(), static_cast<double>(gpu.lost_bits() - std::min(before, gpu.lost_bits()))));
+    }
+}
+
 std::optional<wire::RankPace> PaceReader::read(uint32_t rank, ConnectionId connection, pid_t pid,
                                                const PhasePage& page, int64_t now_ns) {
     const auto own = own_time_of_step(page);
@@ -92,7 +113,9 @@ std::optional<wire::RankPace> PaceReader::read(uint32_t rank, ConnectionId conne
     Last& last = last_[rank];
     const bool is_known = last.connection == connection;
     if (!own || !times || pid <= 0 || (is_known && page.steps <= last.steps)) return std::nullopt;
-    const Last before = std::exchange(last, {connection, page.steps, now_ns, *times, counters_of(pid)});
+    const int64_t best = std::min(*own, is_known ? last.best_own_ns : INT64_MAX);
+    const Last before =
+        std::exchange(last, {connection, page.steps, now_ns, *own, best, *times, counters_of(pid)});
     wire::RankPace pace;
     pace.set_rank(rank);
     pace.set_steps(page.steps);

@@ -37,6 +37,10 @@ class PaceReader {
     // Nothing before the rank has taken enough steps, or if it has taken none since the last time. Rates come from the second time on.
     std::optional<wire::RankPace> read(uint32_t rank, ConnectionId connection, pid_t pid,
                                        const PhasePage& page, int64_t now_ns);
+    // Whether a rank is slower than it has been, at the last read of it.
+    bool has_slowed_down() const;
+    // Adds what holds back the GPU on which this process computes, if it is one of these: of several the worst.
+    void note_gpu(wire::RankPace& pace, pid_t process, const wire::NodeUsage& gpus);
 
  private:
     struct Last {
@@ -44,10 +48,12 @@ class PaceReader {
             0;  // of its world: another program, or a world that was opened again, has another one
         uint64_t steps = 0;
         int64_t now_ns = 0;
+        int64_t own_ns = 0, best_own_ns = INT64_MAX;  // of a step
         PhaseTimes times{};
         PaceCounters counters;
     };
-    std::map<uint32_t, Last> last_;  // by rank
+    std::map<uint32_t, Last> last_;           // by rank
+    std::map<uint32_t, uint64_t> lost_bits_;  // by tile, when it was first seen
 };
 
 }  // namespace dp

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nvml/devices.hpp"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -28,6 +29,37 @@ struct Memory {
     unsigned long long used = 0;
 };
 
+constexpr int kProcessors = 1;            // nvmlClockType_t: NVML_CLOCK_SM
+constexpr unsigned kMostProcesses = 128;  // of a GPU
+
+struct Process {  // nvmlProcessInfo_t
+    unsigned pid = 0;
+    unsigned long long memory = 0;
+    unsigned gpu_instance = 0, compute_instance = 0;
+};
+
+// Of a whole GPU; an instance says nothing of this.
+void note_state(const Library& nvml, Handle gpu, NvmlUse& use) {
+    // Drivers before 510 do not say. Clients of a multi-process server are in the second one.
+    for (const char* const function :
+         {"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v3"}) {
+        std::array<Process, kMostProcesses> processes;
+        unsigned count = kMostProcesses;
+        if (nvml.call(function, gpu, &count, processes.data()) != kSuccess) continue;
+        for (unsigned i = 0; i < std::min(count, kMostProcesses); ++i)
+            use.processes.push_back(static_cast<pid_t>(processes[i].pid));
+    }
+    unsigned now = 0, most = 0;
+    unsigned long long reasons = 0, errors = 0;
+    constexpr uint64_t kSlowed = kSlowedByHardware | kTooHotForSoftware | kTooHot | kPowerBrake;
+    if (nvml.call(kSlowedBy, gpu, &reasons) == kSuccess) use.is_slowed = (reasons & kSlowed) != 0;
+    if (nvml.call("nvmlDeviceGetClockInfo", gpu, kProcessors, &now) == kSuccess &&
+        nvml.call("nvmlDeviceGetMaxClockInfo", gpu, kProcessors, &most) == kSuccess)
+        use.clock_lost = clock_lost(use.busy_percent.value_or(0), reasons, now, most);
+    if (nvml.call("nvmlDeviceGetTotalEccErrors", gpu, kUncorrected, kSinceLoaded, &errors) == kSuccess)
+        use.lost_bits = errors;
+}
+
 std::optional<NvmlUse> use_of(const Library& nvml, Handle device) {
     Utilization busy;
     Memory memory;
@@ -35,7 +67,13 @@ std::optional<NvmlUse> use_of(const Library& nvml, Handle device) {
     if ((rates != kSuccess && rates != kNotSupported) ||
         nvml.call("nvmlDeviceGetMemoryInfo", device, &memory) != kSuccess)
         return std::nullopt;
-    return NvmlUse{rates == kSuccess ? std::optional(busy.gpu) : std::nullopt, memory.used, memory.total};
+    NvmlUse use;
+    use.memory_used = memory.used;
+    use.memory_total = memory.total;
+    if (rates != kSuccess) return use;
+    use.busy_percent = busy.gpu;
+    note_state(nvml, device, use);
+    return use;
 }
 
 Try<NvmlDevice> describe(const Library& nvml, Handle device, std::string file) {
@@ -66,6 +104,12 @@ Try<std::vector<NvmlDevice>> instances_of(const Library& nvml, Handle gpu, unsig
 }
 
 }  // namespace
+
+std::optional<double> clock_lost(uint32_t busy_percent, uint64_t reasons, unsigned now, unsigned most) {
+    constexpr uint32_t kBusy = 50;  // one that is less busy may well take its clock back
+    if (busy_percent < kBusy || (reasons & kIdle) != 0 || most == 0) return std::nullopt;
+    return 1 - std::min(1.0, static_cast<double>(now) / most);
+}
 
 Try<std::vector<NvmlDevice>> nvml_devices(const std::string& root, const std::string& library) {
     std::vector<NvmlDevice> found;
@@ -104,6 +148,10 @@ Try<wire::NodeUsage> use_of_gpus(const GpuUseOptions& options, const std::string
             if (device.use->busy_percent) gpu.set_busy_percent(*device.use->busy_percent);
             gpu.set_memory_used(device.use->memory_used);
             gpu.set_memory_total(device.use->memory_total);
+            for (const pid_t pid : device.use->processes) gpu.add_pids(pid);
+            if (device.use->clock_lost) gpu.set_clock_lost(*device.use->clock_lost);
+            if (device.use->is_slowed) gpu.set_is_slowed(*device.use->is_slowed);
+            if (device.use->lost_bits) gpu.set_lost_bits(*device.use->lost_bits);
         }
     return usage;
 }

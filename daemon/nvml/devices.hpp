@@ -5,6 +5,8 @@
 // (loop/gpu_probe.hpp).
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -21,7 +23,16 @@ struct NvmlUse {
     std::optional<uint32_t> busy_percent;
     uint64_t memory_used = 0;  // bytes
     uint64_t memory_total = 0;
+    // Of a whole GPU.
+    std::vector<pid_t> processes;  // that compute on it, in this PID namespace
+    std::optional<double>
+        clock_lost;  // how much of its highest clock its processors lack, 0 to 1; nothing while it has little to do
+    std::optional<bool> is_slowed;      // by heat, its power supply or its board
+    std::optional<uint64_t> lost_bits;  // uncorrected memory errors since the driver was loaded
 };
+
+// Of a GPU that was so busy in percent, by nvmlClocksEventReasons and its clocks in MHz. Pure.
+std::optional<double> clock_lost(uint32_t busy_percent, uint64_t reasons, unsigned now, unsigned most);
 
 struct NvmlDevice {
     std::string file;            // in /dev, as inventories name it

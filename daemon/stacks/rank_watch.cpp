@@ -165,9 +165,32 @@ bool RankWatch::has_ended() const {
     return !stat || stat->state == 'Z' || stat->state == 'X';
 }
 
+std::optional<TcpTraffic> RankWatch::traffic() const {
+    std::vector<pid_t> all = descendants_of(task_, kMostDescendants);
+    all.push_back(task_);
+    return tcp_traffic_of(all);
+}
+
+void RankWatch::note_traffic(SteadyTime now) {
+    const auto came = detector_.came();
+    if (came != traffic_of_) {
+        traffic_.reset();
+        has_asked_traffic_ = false;
+    }
+    traffic_of_ = came;
+    if (came && now - *came >= timeout_ / 2 && !std::exchange(has_asked_traffic_, true)) traffic_ = traffic();
+}
+
+// If it has not moved. So far apart that there is something to compare.
+bool RankWatch::is_to_be_judged(SteadyTime now) const {
+    const auto apart = told_still_ ? timeout_ / 2 : timeout_ / 4;
+    const auto came = detector_.came();
+    return came && now - *came >= timeout_ && now - judged_ >= apart &&
+           (!traffic_ || now - traffic_->at >= apart);
+}
+
 // nullopt: it may well be working.
-std::optional<Doing> RankWatch::judge(SteadyTime now) {
-    judged_ = now;
+std::optional<Doing> RankWatch::judge() {
     // First: to be read wakes one that is stopped, for a moment.
     const auto stat = stat_of(program_->pid());
     const ProcessStacks stacks = read_stacks(program_->pid(), {});
@@ -213,7 +236,8 @@ Try<std::optional<RankWatch::News>> RankWatch::look(SteadyTime now) {
     look.at = now;
     look_at_place(look);
     if (look.place != 0) seen_ = now;
-    look.is_counted = now - measured_ >= seldom() || detector_.wants_counts(look);
+    const bool is_due = is_to_be_judged(now);  // by what it has done until now
+    look.is_counted = is_due || now - measured_ >= seldom() || detector_.wants_counts(look);
     if (look.is_counted) {
         measured_ = now;
         const auto stat = stat_of(program_->pid());
@@ -227,12 +251,20 @@ Try<std::optional<RankWatch::News>> RankWatch::look(SteadyTime now) {
     }
     last_ = look;
     detector_.note(look);
+    note_traffic(now);
     const auto since = detector_.still_since();
     if (!since && std::exchange(told_still_, false)) return News{};
-    if (!since || told_still_ || now - judged_ < timeout_ / 4) return std::nullopt;
     // What it does is read after it was seen there, and before it is seen there again: else it may just have gone on.
-    if (!detector_.is_at_its_place(look)) return std::nullopt;
-    auto doing = judge(now);
+    if (!since || !is_due || !detector_.is_at_its_place(look)) return std::nullopt;
+    judged_ = now;
+    // A thread or a process of its own may load, or a collective may take its time.
+    const auto before = std::exchange(traffic_, traffic());
+    if (before && traffic_ && is_transfer(*before, *traffic_)) {
+        detector_.reset();
+        return std::exchange(told_still_, false) ? std::optional(News{}) : std::nullopt;
+    }
+    if (told_still_) return std::nullopt;
+    auto doing = judge();
     look_at_place(look);
     if (!doing || !detector_.is_at_its_place(look)) return std::nullopt;
     told_still_ = true;

@@ -14,6 +14,7 @@
 #include "stacks/process.hpp"
 #include "stacks/python.hpp"
 #include "stacks/stillness.hpp"
+#include "stacks/tcp_traffic.hpp"
 #include "stacks/waiting.hpp"
 
 namespace dp::stacks {
@@ -39,7 +40,11 @@ class RankWatch {
     std::chrono::milliseconds timeout_;
     StillnessDetector detector_;
     bool told_still_ = false;
-    SteadyTime judged_{};  // when what it does was read
+    SteadyTime judged_{};  // when it was asked whether it hangs
+    // Of it and all that it has started: when it had been at its place for half of the timeout, then whenever that is asked.
+    std::optional<TcpTraffic> traffic_;
+    std::optional<SteadyTime> traffic_of_;  // when it had come to that place
+    bool has_asked_traffic_ = false;        // there
 
     // What the task runs: itself, or what a shell script has started.
     std::unique_ptr<Process> program_;
@@ -70,7 +75,10 @@ class RankWatch {
     uint64_t place_of_busy_wait(SteadyTime now, bool seems_to_wait);
     Wait wait_in_kernel() const;
     void measure(Look& look) const;
-    std::optional<Doing> judge(SteadyTime now);
+    bool is_to_be_judged(SteadyTime now) const;
+    std::optional<Doing> judge();
+    std::optional<TcpTraffic> traffic() const;
+    void note_traffic(SteadyTime now);
 };
 
 }  // namespace dp::stacks

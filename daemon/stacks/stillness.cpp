@@ -36,9 +36,10 @@ bool StillnessDetector::is_where_it_was() {
     if (last_.calls != counted_->calls ||
         last_.transferred - counted_->transferred >= timeouts * kTransferOfWork)
         return false;
-    // Over a second: at the first looks a tick of the kernel's clock would be much.
+    // At the first looks a tick of the kernel's clock would be much.
     const auto time = last_.at - counted_->at;
-    return time < std::chrono::seconds(1) || share(last_.children_cpu - counted_->children_cpu, time) < kBusy;
+    return time < std::min<std::chrono::nanoseconds>(std::chrono::seconds(1), timeout_ / 2) ||
+           share(last_.children_cpu - counted_->children_cpu, time) < kBusy;
 }
 
 std::optional<SteadyTime> StillnessDetector::still_since() const {

@@ -61,7 +61,9 @@ class StillnessDetector {
     // Whether it may have come to stay at this look's place, and nothing was counted there yet.
     bool wants_counts(const Look& look) const { return is_at_its_place(look) && !counted_; }
 
-    // Since when it has been at its place; nullopt: not for the timeout.
+    // Since when it has been at its present place; nullopt: nobody has looked.
+    std::optional<SteadyTime> came() const { return begun_ ? std::optional(begun_->at) : std::nullopt; }
+    // The same if that is the timeout ago.
     std::optional<SteadyTime> still_since() const;
     // Whether it uses the processor there, and whether it has done so for several timeouts.
     bool is_busy() const;

@@ -107,7 +107,7 @@ std::string tracer_of(pid_t process, pid_t thread) {
     return status.substr(begin, status.find('\n', begin) - begin);
 }
 
-Try<ThreadSnapshot> stop_and_copy(const Process& process, pid_t thread, std::chrono::milliseconds patience) {
+Try<ThreadSnapshot> stop_and_copy(const Process& process, pid_t thread) {
     if (ptrace(PTRACE_SEIZE, thread, nullptr, nullptr) != 0) {
         const int error = errno;
         if (error == ESRCH) return fail("it has ended");
@@ -118,10 +118,11 @@ Try<ThreadSnapshot> stop_and_copy(const Process& process, pid_t thread, std::chr
     ThreadSnapshot snapshot;
     snapshot.stack.resize(kStack);  // before the stop: its pages take time
     // It may have entered another call since, and nothing has stopped it yet.
-    if (would_notice(process.pid(), system_call_of(process.pid(), thread))) return fail(kWouldNotice);
+    const auto call = system_call_of(process.pid(), thread);
+    if (would_notice(process.pid(), call)) return fail(kWouldNotice);
     ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr);
     siginfo_t stop{};
-    const auto deadline = Clock::now() + patience;
+    const auto deadline = Clock::now() + (call ? kStopPatience : kStopPatienceOfRunning);
     // Not WEXITED: a child of this process that ends stays for who waits for it.
     while (waitid(P_PID, static_cast<id_t>(thread), &stop, WSTOPPED | WNOHANG | __WALL) == 0 &&
            stop.si_pid == 0) {
@@ -188,13 +189,10 @@ std::optional<ThreadSnapshot> snapshot_of_waiting(const Process& process, pid_t 
 
 // In a thread of its own: what has not stopped cannot be detached from (ptrace(2)), but is when its tracer ends.
 Try<ThreadSnapshot> snapshot_of_stopped(const Process& process, pid_t thread) {
-    const auto call = system_call_of(process.pid(), thread);
-    if (would_notice(process.pid(), call)) return fail(kWouldNotice);
+    if (would_notice(process.pid(), system_call_of(process.pid(), thread))) return fail(kWouldNotice);
     Try<ThreadSnapshot> snapshot = fail("");
     try {
-        std::thread([&] {
-            snapshot = stop_and_copy(process, thread, call ? kStopPatience : kStopPatienceOfRunning);
-        }).join();
+        std::thread([&] { snapshot = stop_and_copy(process, thread); }).join();
     } catch (const std::system_error& error) {
         return fail(std::string("no thread to stop it: ") + error.what());
     }

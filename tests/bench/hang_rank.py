@@ -185,10 +185,28 @@ def messages_come_slowly():
     all_reduce()
 
 
+def a_worker_downloads():
+    """Over TCP, at some megabytes a second: that takes hardly any CPU."""
+    if RANK in SUSPECTS:
+        def serve():
+            peer, _ = server.accept()
+            end = time.monotonic() + 2.5 * TIMEOUT
+            while time.monotonic() < end:
+                peer.sendall(bytes(500000))
+                time.sleep(0.1)
+            peer.close()
+        server = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=serve, daemon=True).start()
+        code = f"import socket\npeer = socket.create_connection({server.getsockname()!r})\nwhile peer.recv(1 << 20): pass"
+        with subprocess.Popen([PYTHON, "-c", code]) as worker:
+            worker.wait()
+    all_reduce()
+
+
 HANGS = {function.__name__: function for function in (sleep, spin, stopped, lock, fifo, stdin, child, peer, loader, left, other, mutual)}
 WORKS = {function.__name__: function for function in (
     waits_of_all_lengths, one_computes, all_compute_in_turn, one_is_in_a_library, one_compiles, one_saves_slowly, one_polls,
-    a_loader_thread_works, worker_processes_load, messages_come_slowly)}
+    a_loader_thread_works, worker_processes_load, messages_come_slowly, a_worker_downloads)}
 
 
 def load_batch():

@@ -112,6 +112,15 @@ TEST(RestartPolicy, ASurvivorThatFollowsTheDeadIsNoGenerationThatGotNowhere) {
     EXPECT_FALSE(policy.why_not(survivor, false, Time(10000)));
     EXPECT_EQ(policy.why_not(survivor, false, Time(10000)),
               "the third generation in a row to end without progress: no new training step");
+    // What it has reached counts, however soon it died.
+    RestartPolicy progress(restarting(20));
+    for (const uint64_t step : {7, 7, 7})
+        EXPECT_FALSE(progress.why_not(death_of(kKilled, step), false, Time(0)));
+    survivor.step = 500;
+    EXPECT_FALSE(progress.why_not(survivor, false, Time(9000)));
+    for (const uint64_t step : {500, 400})
+        EXPECT_FALSE(progress.why_not(death_of(kKilled, step), false, Time(0)));
+    EXPECT_TRUE(progress.why_not(death_of(kKilled, 500), false, Time(0)));
 }
 
 TEST(StepsRepeated, AreThoseThatWereTakenBefore) {
@@ -615,13 +624,27 @@ TEST(Restart, ADeathInTheNextGenerationsStartBeginsAnother) {
     EXPECT_TRUE(s.logged("generation 2 began"));
 }
 
+// Also of the one whose generation had hardly begun.
+TEST(Restart, TellsEveryDeathWhereItEnds) {
+    Simulation s = restarting_step(2, 1, restarting(1));
+    start(s);
+    s.exit(0, kKilled);
+    s.exit(1, kTermed);
+    s.start(0);
+    s.exit(0, code(3));
+    EXPECT_TRUE(s.logged("rank 0 on gpu0 was killed by signal 9 (SIGKILL); generation 1 began"));
+    EXPECT_TRUE(s.logged("rank 0 on gpu0 exited with code 3; all restarts are used (--dp-restarts=1)"));
+}
+
 TEST(Restart, SaysWhyThereAreNoPorts) {
     Simulation s = restarting_step(1, 2);
     start(s);
     s.no_ports = "all are taken";
     s.exit(0, kKilled);
     s.exit(1, kTermed);
-    EXPECT_TRUE(s.logged("the next generation cannot begin: all are taken; ending the step"));
+    EXPECT_TRUE(
+        s.logged("rank 0 on gpu0 was killed by signal 9 (SIGKILL); the next generation cannot begin: all are "
+                 "taken; ending the step"));
     EXPECT_TRUE(s.no_other_life[0]);
 }
 
@@ -703,6 +726,27 @@ TEST(Rejoin, ManyThatDieOneAfterTheOtherAreOneFailure) {
         s.enable_rejoin(victim);
     }
     EXPECT_TRUE(s.logged("generation 7 began"));
+    EXPECT_FALSE(s.logged("without progress"));
+}
+
+// Who has survived only the last generation is of the program as it is: three of these end the step.
+TEST(Rejoin, AProgramThatDiesOfItsRejoinEnds) {
+    Simulation s = restarting_step(1, 3);
+    start(s);
+    for (uint32_t rank = 0; rank < 3; ++rank) s.enable_rejoin(rank);
+    for (uint32_t generation = 0; generation < 6 && !s.logged("without progress"); ++generation) {
+        const uint32_t victim = generation % 3;
+        s.exit(victim, kKilled);
+        s.pass(Time(1), Time(1));
+        for (uint32_t rank = 0; rank < 3; ++rank)
+            if (rank != victim) s.rejoin(rank, generation);
+        s.start(victim);
+        s.hello(victim);
+        s.enable_rejoin(victim);
+    }
+    // Ranks 1 and 2 are older than the failure, rank 0 is not when it dies the second time.
+    EXPECT_TRUE(s.logged("generation 4 began"));
+    EXPECT_TRUE(s.logged("the third generation in a row to end without progress"));
 }
 
 TEST(Rejoin, ALateOrDeadProcessIsRestarted) {
@@ -777,7 +821,9 @@ TEST(Rejoin, AStepThatEndsEndsSurvivorsToo) {
     Simulation s = step_with_a_death({0, 2, 3});
     s.rejoin(0);
     for (const uint32_t rank : {0, 1, 2, 3}) s.tell_to_end(rank);
-    EXPECT_EQ(s.ranks[0].aborted, "the step was told to end before its next generation began");
+    EXPECT_EQ(s.ranks[0].aborted,
+              "rank 1 on gpu0 was killed by signal 9 (SIGKILL); the step was told to end before its next "
+              "generation began");
     s.pass(Time(31000));
     EXPECT_TRUE(s.spared[0].back().empty());
 }

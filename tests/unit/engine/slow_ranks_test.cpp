@@ -153,6 +153,18 @@ TEST(SlowRanks, WhatSetsOneApartIsSaid) {
          "; it reads mapped files or swapped memory: 800 major page faults a second (median 3)"},
         {[](wire::RankPace& pace, bool is_slow) { pace.set_retransmissions(is_slow ? 100 : 2); },
          "; its node retransmits 100 TCP segments a second (median 2)"},
+        {[](wire::RankPace& pace, bool is_slow) { pace.set_gpu_clock_lost(is_slow ? 0.4 : 0.05); },
+         "; its GPU runs at 60 % of its highest clock (median 95 %)"},
+        {[](wire::RankPace& pace, bool is_slow) {
+             pace.set_gpu_clock_lost(is_slow ? 0.4 : 0.05);
+             pace.set_gpu_slowed(is_slow);
+         },
+         "; heat or its power supply slows its GPU down"},
+        {[](wire::RankPace& pace, bool is_slow) { pace.set_gpu_errors(is_slow ? 3 : 0); },
+         "; its GPU has had 3 uncorrected memory errors meanwhile"},
+        {[](wire::RankPace& pace, bool is_slow) { pace.set_gpu_clock_lost(is_slow ? 0.45 : 0.25); },
+         "; its GPU runs at 55 % of its highest clock (median 75 %)"},
+        {[](wire::RankPace& pace, bool) { pace.set_gpu_slowed(1); }, ""},
         {[](wire::RankPace& pace, bool is_slow) {
              pace.set_core_waited(is_slow ? 0.04 : 0);
              pace.set_major_faults(is_slow ? 5 : 0);

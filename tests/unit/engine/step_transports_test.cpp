@@ -103,7 +103,7 @@ TEST(StepTransports, TooManyKindsAreLeftOut) {
         step.answer(node, found("", ("IB mlx5_" + std::to_string(node)).c_str()));
     const auto lines = step.take();
     ASSERT_EQ(lines.size(), kMostTransports + 1);
-    EXPECT_EQ(lines.back(), "NCCL's transports on gpu[8-9]: others again");
+    EXPECT_EQ(lines.back(), "NCCL's transports on gpu[8-9]: other kinds, not listed");
 }
 
 TEST(StepTransports, WhatANodeSaysIsCutAndPrintable) {

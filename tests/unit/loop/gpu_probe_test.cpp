@@ -61,6 +61,12 @@ wire::NodeUsage look_until_found(GpuProbe& probe, Time at) {
     return {};
 }
 
+template <typename Condition>
+bool until(Condition condition) {
+    for (int i = 0; i < 500 && !condition(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return condition();
+}
+
 TEST(GpuProbe, TellsAtTheNextLookWhatItFound) {
     const Said said(one_gpu(70).SerializeAsString());
     GpuProbe probe(said.command());
@@ -90,11 +96,31 @@ TEST(GpuProbe, ForgetsWhatIsOld) {
     GpuProbe probe(said.command());
     ASSERT_EQ(look_until_found(probe, kLater).gpus_size(), 1);
     said.say("");
-    // The one that is under way may still be the earlier: its answer is as old as the look that takes it.
+    // The one that is under way may still be the earlier: it is as old as its start.
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     (void)probe.look(kLater);
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     EXPECT_EQ(probe.look(kLater + kGpuUseKept + Time(1)).gpus_size(), 0);
+}
+
+TEST(GpuProbe, IsStartedAsOftenAsAskedAndAsOldAsItsStart) {
+    const Said said(one_gpu(70).SerializeAsString());
+    GpuProbe probe(said.command(), Time(100'000));
+    const auto look = [&](Time after, std::optional<Time> every = Time(60'000)) {
+        const auto found = probe.look(kLater + after, every);
+        return found.gpus_size() == 1 ? found.gpus(0).busy_percent() : 0;
+    };
+    EXPECT_EQ(look(Time(0), std::nullopt), 0u);
+    EXPECT_TRUE(until([&] { return look(Time(0)) == 70; }));
+    said.say(one_gpu(20).SerializeAsString());
+    for (const Time after : {Time(5000), Time(59'999)}) {
+        EXPECT_EQ(look(after), 70u);
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    EXPECT_EQ(look(Time(60'000)), 70u) << "it starts another";
+    EXPECT_TRUE(until([&] { return look(Time(65'000)) == 20; }));
+    EXPECT_EQ(look(Time(160'000), std::nullopt), 20u);
+    EXPECT_EQ(look(Time(160'001), std::nullopt), 0u) << "it was started at 60 s";
 }
 
 TEST(GpuProbe, AProgramThatIsNotThereOrFailsIsNoNews) {

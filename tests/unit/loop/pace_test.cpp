@@ -26,6 +26,38 @@ TEST(PaceCounters, AreUnknownWhereTheirFilesAreNotOrSaySomethingElse) {
         EXPECT_EQ(read_counters(text, text, text, text), PaceCounters{}) << text;
 }
 
+TEST(PaceReader, TheWorstGpuOfARankIsItsOwn) {
+    wire::NodeUsage gpus;
+    const auto add = [&](std::initializer_list<pid_t> pids, double clock_lost, bool is_slowed,
+                         uint64_t lost_bits) {
+        auto& gpu = *gpus.add_gpus();
+        gpu.set_tile(static_cast<uint32_t>(gpus.gpus_size()));
+        for (const pid_t pid : pids) gpu.add_pids(pid);
+        gpu.set_clock_lost(clock_lost);
+        gpu.set_is_slowed(is_slowed);
+        gpu.set_lost_bits(lost_bits);
+    };
+    add({7, 8}, 0.1, false, 5);
+    add({8, 9}, 0.3, true, 0);
+    PaceReader reader;
+    wire::RankPace pace;
+    reader.note_gpu(pace, 8, gpus);
+    EXPECT_EQ(pace.gpu_clock_lost(), 0.3);
+    EXPECT_EQ(pace.gpu_slowed(), 1);
+    EXPECT_EQ(pace.gpu_errors(), 0) << "those of its past";
+    gpus.mutable_gpus(0)->set_lost_bits(7);
+    reader.note_gpu(pace, 8, gpus);
+    EXPECT_EQ(pace.gpu_errors(), 2);
+    gpus.mutable_gpus(1)->clear_is_slowed();
+    gpus.mutable_gpus(0)->clear_is_slowed();
+    wire::RankPace unknown;
+    reader.note_gpu(unknown, 8, gpus);
+    EXPECT_FALSE(unknown.has_gpu_slowed());
+    wire::RankPace other;
+    reader.note_gpu(other, 10, gpus);
+    EXPECT_FALSE(other.has_gpu_clock_lost() || other.has_gpu_slowed() || other.has_gpu_errors());
+}
+
 TEST(PaceReader, TellsHowFastARankIsSinceTheLastTime) {
     constexpr int64_t kMs = 1'000'000;
     PhasePage page;
@@ -56,9 +88,18 @@ TEST(PaceReader, TellsHowFastARankIsSinceTheLastTime) {
     EXPECT_EQ(pace->phase_ns(3), 10 * kMs);
     EXPECT_GE(pace->core_waited(), 0);
     EXPECT_TRUE(pace->has_major_faults());
+    EXPECT_FALSE(reader.has_slowed_down());
+    for (int i = 0; i < 2 * static_cast<int>(kHalfLife); ++i) {
+        enter_phase(page, 1, now);
+        enter_phase(page, 3, now += 40 * kMs);
+        end_step(page, now += 10 * kMs);
+    }
+    EXPECT_TRUE(reader.read(5, 1, getpid(), page, now));
+    EXPECT_TRUE(reader.has_slowed_down());
     // Another program of the same rank.
     take_steps(1);
     EXPECT_EQ(reader.read(5, 2, getpid(), page, now)->phase_ns_size(), 0);
+    EXPECT_FALSE(reader.has_slowed_down());
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "../tiles/fake_tree.hpp"
+#include "nvml/library.hpp"
 
 namespace dp {
 namespace {
@@ -42,7 +43,22 @@ TEST(Nvml, SaysHowBusyAGpuIsAndOfAnInstanceItsMemory) {
         EXPECT_EQ(device.use->busy_percent, whole ? std::optional(87u) : std::nullopt) << device.file;
         EXPECT_EQ(device.use->memory_used, 5ull << 30);
         EXPECT_EQ(device.use->memory_total, (whole ? 141ull : 18ull) << 30);
+        EXPECT_EQ(device.use->processes, whole ? std::vector<pid_t>({4711, 4712}) : std::vector<pid_t>());
+        EXPECT_EQ(device.use->lost_bits, whole ? std::optional<uint64_t>(0) : std::nullopt);
+        ASSERT_EQ(device.use->clock_lost.has_value(), whole);
+        if (whole) {
+            EXPECT_NEAR(*device.use->clock_lost, 1.0 / 3, 0.01);
+        }
+        EXPECT_EQ(device.use->is_slowed, whole ? std::optional(false) : std::nullopt);
     }
+}
+
+TEST(Nvml, AGpuThatHasLittleToDoLosesNoClock) {
+    EXPECT_EQ(clock_lost(87, 0, 990, 1980), 0.5);
+    EXPECT_EQ(clock_lost(87, nvml::kTooHot, 2000, 1980), 0);
+    EXPECT_EQ(clock_lost(20, 0, 990, 1980), std::nullopt);
+    EXPECT_EQ(clock_lost(87, nvml::kIdle, 990, 1980), std::nullopt);
+    EXPECT_EQ(clock_lost(87, 0, 990, 0), std::nullopt);
 }
 
 TEST(GpuUse, IsToldByTileOfTheDevicesThatMayBeUsed) {
@@ -61,6 +77,10 @@ TEST(GpuUse, IsToldByTileOfTheDevicesThatMayBeUsed) {
         EXPECT_EQ(usage->gpus(i).busy_percent(), 87u);
         EXPECT_EQ(usage->gpus(i).memory_used(), 5ull << 30);
         EXPECT_EQ(usage->gpus(i).memory_total(), 141ull << 30);
+        EXPECT_EQ(usage->gpus(i).pids_size(), 2);
+        EXPECT_NEAR(usage->gpus(i).clock_lost(), 1.0 / 3, 0.01);
+        EXPECT_TRUE(usage->gpus(i).has_is_slowed() && !usage->gpus(i).is_slowed());
+        EXPECT_TRUE(usage->gpus(i).has_lost_bits());
     }
     const auto of_intel = use_of_gpus({"cpu01", conf}, tree.root(), DP_TEST_NVML);
     ASSERT_TRUE(of_intel) << of_intel.error().message;

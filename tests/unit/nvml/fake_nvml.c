@@ -106,6 +106,39 @@ int nvmlDeviceGetMemoryInfo(struct device* device, unsigned long long memory[3])
     return SUCCESS;
 }
 
+// GPU 0 computes for two processes, at two thirds of its clock.
+struct process {
+    unsigned pid;
+    unsigned long long memory;
+    unsigned gpu_instance, compute_instance;
+};
+int nvmlDeviceGetComputeRunningProcesses_v3(struct device* device, unsigned* count,
+                                            struct process* processes);
+int nvmlDeviceGetClockInfo(struct device* device, int clock, unsigned* megahertz);
+int nvmlDeviceGetMaxClockInfo(struct device* device, int clock, unsigned* megahertz);
+
+int nvmlDeviceGetComputeRunningProcesses_v3(struct device* device, unsigned* count,
+                                            struct process* processes) {
+    if (device->is_instance) return NOT_SUPPORTED;
+    if (*count < 2) return INVALID;
+    processes[0].pid = 4711;
+    processes[1].pid = 4712;
+    *count = 2;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetClockInfo(struct device* device, int clock, unsigned* megahertz) {
+    (void)device;
+    *megahertz = 1320;
+    return clock == 1 ? SUCCESS : INVALID;
+}
+
+int nvmlDeviceGetMaxClockInfo(struct device* device, int clock, unsigned* megahertz) {
+    (void)device;
+    *megahertz = 1980;
+    return clock == 1 ? SUCCESS : INVALID;
+}
+
 // For the doctor: GPU 0 has one NVLink that is down, and GPU 1 is hot and must be reset.
 int nvmlSystemGetDriverVersion(char* version, unsigned size);
 int nvmlSystemGetCudaDriverVersion_v2(int* version);
@@ -153,7 +186,7 @@ int nvmlDeviceGetRemappedRows(struct device* device, unsigned* corrected, unsign
 }
 
 int nvmlDeviceGetCurrentClocksThrottleReasons(struct device* device, unsigned long long* reasons) {
-    *reasons = device == &gpus[1] ? 0x40 : 0x1;
+    *reasons = device == &gpus[1] ? 0x40 : 0x4;
     return SUCCESS;
 }
 

@@ -6,11 +6,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <arpa/inet.h>
 #include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <functional>
 #include <thread>
 
+#include "base/fd.hpp"
 #include "program.hpp"
 
 namespace dp::stacks {
@@ -92,10 +96,98 @@ TEST(RankWatch, WhoWorksDoesNot) {
         {"a child",
          "import subprocess, sys\nprint(1, flush=True)\nsubprocess.run([sys.executable, '-c', 'while True: "
          "pass'], timeout=20)\n"},
+        {"another thread that receives",
+         "import socket, threading, time\nserver = socket.create_server(('127.0.0.1', 0))\ndef send():\n    "
+         "peer, _ = server.accept()\n    while True: peer.sendall(bytes(10000)); time.sleep(0.02)\ndef "
+         "receive():\n    peer = socket.create_connection(server.getsockname())\n    while peer.recv(1 << "
+         "20): pass\nfor work in (send, receive): threading.Thread(target=work, "
+         "daemon=True).start()\nprint(1, "
+         "flush=True)\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()\n"},
+        {"one call that receives",
+         "import socket, threading, time\nserver = socket.create_server(('127.0.0.1', 0))\ndef send():\n    "
+         "peer, _ = server.accept()\n    while True: peer.sendall(bytes(10000)); time.sleep(0.02)\n"
+         "threading.Thread(target=send, daemon=True).start()\npeer = "
+         "socket.create_connection(server.getsockname())\nprint(1, "
+         "flush=True)\npeer.recv(10 ** 9, socket.MSG_WAITALL)\n"},
         {"a library",
          "import hashlib\nprint(1, flush=True)\nhashlib.pbkdf2_hmac('sha256', b'x', b'y', 10 ** 9)\n"},
     };
     for (const auto& one : cases) EXPECT_EQ(where_it_hangs(one.text), "") << one.what;
+}
+
+TEST(RankWatch, ALittleTrafficIsNoWork) {
+    EXPECT_THAT(
+        where_it_hangs(
+            "import socket, threading, time\nserver = socket.create_server(('127.0.0.1', 0))\ndef "
+            "send():\n    peer, _ = server.accept()\n    while True: peer.sendall(bytes(200)); "
+            "time.sleep(0.02)\ndef receive():\n    peer = "
+            "socket.create_connection(server.getsockname())\n    while peer.recv(1 << 20): pass\nfor work "
+            "in (send, receive): threading.Thread(target=work, daemon=True).start()\nprint(1, "
+            "flush=True)\ndef load_batch():\n    lock = threading.Lock()\n    lock.acquire()\n    "
+            "lock.acquire()\nload_batch()\n"),
+        StartsWith("load_batch ("));
+}
+
+TEST(TcpTraffic, IsCountedByConnection) {
+    using namespace std::chrono_literals;
+    const SteadyTime begin{}, end = begin + 2s;
+    constexpr uint64_t kOne = 128 << 10;  // in 2 s
+    EXPECT_FALSE(is_transfer({begin, {}}, {end, {}}));
+    EXPECT_TRUE(is_transfer({begin, {{1, 100}, {2, 50}}}, {end, {{1, 100 + kOne}}}));
+    EXPECT_FALSE(is_transfer({begin, {{1, 100}, {2, kOne}}}, {end, {{1, 99 + kOne}, {3, kOne - 1}}}))
+        << "2 was closed";
+    EXPECT_TRUE(is_transfer({begin, {}}, {end, {{3, kOne}}})) << "3 is new";
+    EXPECT_FALSE(is_transfer({begin, {{1, kOne}}}, {end, {{1, 30}}})) << "another socket with that inode";
+    EXPECT_FALSE(is_transfer({begin, {}}, {begin, {{1, kOne}}}));
+    TcpTraffic store{end, {}};
+    for (uint32_t i = 0; i < 1000; ++i) store.bytes[i] = 8000;
+    EXPECT_FALSE(is_transfer({begin, {}}, store)) << "a little of each";
+    for (auto& [inode, bytes] : store.bytes) bytes = 9000;
+    EXPECT_TRUE(is_transfer({begin, {}}, store));
+    ASSERT_TRUE(tcp_traffic_of({}));
+    EXPECT_TRUE(tcp_traffic_of({1 << 30})->bytes.empty()) << "nobody";
+}
+
+// A connection with this process at both ends.
+struct Connection {
+    Fd near, far;
+    Connection(const char* address, bool is_six) {
+        sockaddr_in6 six{};
+        six.sin6_family = AF_INET6;
+        sockaddr_in four{};
+        four.sin_family = AF_INET;
+        inet_pton(is_six ? AF_INET6 : AF_INET, address,
+                  is_six ? static_cast<void*>(&six.sin6_addr) : static_cast<void*>(&four.sin_addr));
+        auto* const name = is_six ? reinterpret_cast<sockaddr*>(&six) : reinterpret_cast<sockaddr*>(&four);
+        socklen_t size = is_six ? sizeof six : sizeof four;
+        const Fd listener(socket(name->sa_family, SOCK_STREAM, 0));
+        near.reset(socket(name->sa_family, SOCK_STREAM, 0));
+        if (bind(listener.get(), name, size) == 0 && listen(listener.get(), 1) == 0 &&
+            getsockname(listener.get(), name, &size) == 0 && connect(near.get(), name, size) == 0)
+            far.reset(accept(listener.get(), nullptr, nullptr));
+    }
+};
+
+TEST(TcpTraffic, TheKernelCountsIt) {
+    const Connection four("127.0.0.1", false), six("::1", true);
+    ASSERT_TRUE(four.far && six.far);
+    shutdown(four.far.get(), SHUT_WR);  // half closed, as where all was asked for and is now received
+    const std::string some(5000, 'x');
+    for (const auto* one : {&four, &six}) {
+        ASSERT_EQ(send(one->near.get(), some.data(), some.size(), 0), 5000);
+        std::string got(some.size(), '\0');
+        ASSERT_EQ(recv(one->far.get(), got.data(), got.size(), MSG_WAITALL), 5000);
+    }
+    const auto traffic = tcp_traffic_of({getpid()});
+    ASSERT_TRUE(traffic);
+    for (const auto* one : {&four, &six}) {
+        struct stat near {
+        }, far{};
+        ASSERT_TRUE(fstat(one->near.get(), &near) == 0 && fstat(one->far.get(), &far) == 0);
+        ASSERT_TRUE(traffic->bytes.contains(static_cast<uint32_t>(near.st_ino)));
+        ASSERT_TRUE(traffic->bytes.contains(static_cast<uint32_t>(far.st_ino)));
+        EXPECT_NEAR(static_cast<double>(traffic->bytes.at(static_cast<uint32_t>(far.st_ino))), 5000, 1);
+    }
 }
 
 TEST(RankWatch, AnEndlessLoopHasSeveralTimeouts) {
