@@ -76,6 +76,11 @@ RankWatch::Wait RankWatch::wait_in_kernel() const {
     if (!call) return {};
     std::array<char, 4096> variables{};
     const size_t size = program_->read_some(call->stack_pointer, variables.data(), variables.size());
+    // What a stop changes there, this program's own among them, is no progress.
+    constexpr size_t kTimespec = 16;
+    for (const uint64_t address : remaining_times(*call))
+        if (const uint64_t at = address - call->stack_pointer; at + kTimespec <= size && at < size)
+            std::fill_n(variables.begin() + static_cast<ptrdiff_t>(at), kTimespec, '\0');
     std::string seen = fmt::format("{} {} {}\n", call->number, call->stack_pointer, call->instruction);
     const uint64_t from = hash_of(seen);
     seen += fmt::format("{}\n", fmt::join(call->arguments, " "));

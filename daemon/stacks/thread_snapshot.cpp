@@ -176,6 +176,27 @@ bool waits_for_child(const SystemCall& call) {
     return call.number == SYS_wait4 || call.number == SYS_waitid;
 }
 
+std::vector<uint64_t> remaining_times(const SystemCall& call) {
+    const auto& arguments = call.arguments;
+    switch (call.number) {
+        case SYS_nanosleep:
+            return {arguments[1]};
+        case SYS_clock_nanosleep:
+            return {arguments[3]};
+        case SYS_restart_syscall:  // of one of these
+            return {arguments[1], arguments[3]};
+        case SYS_ppoll:
+            return {arguments[2]};
+#ifdef SYS_select
+        case SYS_select:
+#endif
+        case SYS_pselect6:
+            return {arguments[4]};
+        default:
+            return {};
+    }
+}
+
 std::optional<ThreadSnapshot> snapshot_of_waiting(const Process& process, pid_t thread) {
     const std::string before = read_file(task_file(process.pid(), thread, "syscall"));
     const auto call = parse_system_call(before);

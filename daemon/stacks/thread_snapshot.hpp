@@ -45,6 +45,9 @@ std::optional<SystemCall> system_call_of(pid_t process, pid_t thread);
 // A wait4 or waitid.
 bool waits_for_child(const SystemCall& call);
 
+// Where the kernel writes how much of a timespec or timeval is left whenever the call is interrupted, also by a stop. Pure.
+std::vector<uint64_t> remaining_times(const SystemCall& call);
+
 // Without stopping it. nullopt: it runs, or went on meanwhile.
 std::optional<ThreadSnapshot> snapshot_of_waiting(const Process& process, pid_t thread);
 

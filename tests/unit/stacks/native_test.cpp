@@ -289,6 +289,18 @@ TEST(StacksNative, AStoppedProgramStaysStopped) {
     EXPECT_TRUE(until([&] { return *turns > before && *continued == 1; }));
 }
 
+TEST(StacksNative, WhereTheRestOfATimeoutIsLeft) {
+    const auto left = [](int64_t number) {
+        return remaining_times({number, {10, 11, 12, 13, 14, 15}, 0, 0});
+    };
+    EXPECT_THAT(left(SYS_nanosleep), ElementsAre(11));
+    EXPECT_THAT(left(SYS_clock_nanosleep), ElementsAre(13));
+    EXPECT_THAT(left(SYS_restart_syscall), ElementsAre(11, 13));
+    EXPECT_THAT(left(SYS_ppoll), ElementsAre(12));
+    EXPECT_THAT(left(SYS_pselect6), ElementsAre(14));
+    EXPECT_THAT(left(SYS_futex), ElementsAre());
+}
+
 // Each takes 600 ms, or returns what tells of an interruption. (See thread_snapshot.hpp for those that a stop would end.)
 constexpr timespec kPatience{0, 600'000'000};
 

@@ -11,6 +11,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <atomic>
+#include <csignal>
 #include <functional>
 #include <thread>
 
@@ -188,6 +190,22 @@ TEST(TcpTraffic, TheKernelCountsIt) {
         ASSERT_TRUE(traffic->bytes.contains(static_cast<uint32_t>(far.st_ino)));
         EXPECT_NEAR(static_cast<double>(traffic->bytes.at(static_cast<uint32_t>(far.st_ino))), 5000, 1);
     }
+}
+
+// A stop leaves less of the time in the program's memory: also one by who looks at it.
+TEST(RankWatch, WhoSleepsAndIsStoppedNowAndThenHangs) {
+    const Program sleeper({"/bin/sh", "-c", "echo 1; exec sleep 1000"});
+    sleeper.wait();
+    std::atomic<bool> is_enough = false;
+    std::thread stops([&] {
+        for (; !is_enough; std::this_thread::sleep_for(milliseconds(100)))
+            for (const int signal : {SIGSTOP, SIGCONT}) kill(sleeper.pid(), signal);
+    });
+    RankWatch rank(sleeper.pid(), kTimeout);
+    const auto news = watch(rank, 3 * kTimeout + kTimeout / 2);
+    is_enough = true;
+    stops.join();
+    EXPECT_TRUE(news && news->still);
 }
 
 TEST(RankWatch, AnEndlessLoopHasSeveralTimeouts) {
