@@ -88,6 +88,13 @@ TEST(Waiting, WhoWaitsForAThreadOfItsOwn) {
     for (const auto& one : cases) EXPECT_EQ(doing_of({1, one.frames, ""}).waits_for_own_thread, one.waits);
 }
 
+TEST(Waiting, LibrariesAndTheTrainersOwnBarrierWait) {
+    for (const char* name : {"dp_barrier", "dp::trainer::NodeBarrier::wait(std::chrono::seconds)",
+                             "ncclAllReduce", "gloo::barrier"})
+        EXPECT_TRUE(waits_for_others({name, "trainer", 0})) << name;
+    EXPECT_FALSE(waits_for_others({"dp::trainer::Background::finish", "trainer", 0}));
+}
+
 TEST(Waiting, NotEveryFunctionOfMpiWaits) {
     for (const char* name : {"MPI_Allreduce", "PMPI_Allreduce", "MPI_Recv", "MPI_Waitall", "MPI_Init",
                              "MPI_Finalize", "MPI_Barrier", "MPI_Comm_split", "MPI_Win_fence", "PMPI_Probe"})
