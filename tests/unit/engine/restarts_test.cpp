@@ -709,22 +709,23 @@ TEST(Rejoin, SurvivesTwice) {
     EXPECT_EQ(s.ranks[2].next_world->plan().replaced(), "1");
 }
 
+// Of a step whose ranks can rejoin: this one is killed, the others rejoin, and it starts anew.
+void replace(Simulation& s, uint32_t victim, uint32_t generation) {
+    s.exit(victim, kKilled);
+    s.pass(Time(1), Time(1));
+    for (uint32_t rank = 0; rank < s.ranks.size(); ++rank)
+        if (rank != victim) s.rejoin(rank, generation);
+    s.start(victim);
+    s.hello(victim);
+    s.enable_rejoin(victim);
+}
+
 // The kernel kills one rank after the other for their memory, and each time the others have just rejoined.
 TEST(Rejoin, ManyThatDieOneAfterTheOtherAreOneFailure) {
     Simulation s = restarting_step(2, 4);
     start(s);
     for (uint32_t rank = 0; rank < 8; ++rank) s.enable_rejoin(rank);
-    for (uint32_t victim = 0; victim < 7; ++victim) {
-        s.exit(victim, kKilled);
-        s.pass(Time(1), Time(1));
-        for (uint32_t rank = 0; rank < 8; ++rank) {
-            if (rank != victim) s.rejoin(rank, victim);
-        }
-        EXPECT_FALSE(s.logged("without progress")) << victim;
-        s.start(victim);
-        s.hello(victim);
-        s.enable_rejoin(victim);
-    }
+    for (uint32_t victim = 0; victim < 7; ++victim) replace(s, victim, victim);
     EXPECT_TRUE(s.logged("generation 7 began"));
     EXPECT_FALSE(s.logged("without progress"));
 }
@@ -734,16 +735,8 @@ TEST(Rejoin, AProgramThatDiesOfItsRejoinEnds) {
     Simulation s = restarting_step(1, 3);
     start(s);
     for (uint32_t rank = 0; rank < 3; ++rank) s.enable_rejoin(rank);
-    for (uint32_t generation = 0; generation < 6 && !s.logged("without progress"); ++generation) {
-        const uint32_t victim = generation % 3;
-        s.exit(victim, kKilled);
-        s.pass(Time(1), Time(1));
-        for (uint32_t rank = 0; rank < 3; ++rank)
-            if (rank != victim) s.rejoin(rank, generation);
-        s.start(victim);
-        s.hello(victim);
-        s.enable_rejoin(victim);
-    }
+    for (uint32_t generation = 0; generation < 6 && !s.logged("without progress"); ++generation)
+        replace(s, generation % 3, generation);
     // Ranks 1 and 2 are older than the failure, rank 0 is not when it dies the second time.
     EXPECT_TRUE(s.logged("generation 4 began"));
     EXPECT_TRUE(s.logged("the third generation in a row to end without progress"));

@@ -91,18 +91,6 @@ TEST(GpuProbe, TellsNothingThatIsNotWhole) {
     EXPECT_EQ(probe.look(kLater).gpus_size(), 0);
 }
 
-TEST(GpuProbe, ForgetsWhatIsOld) {
-    const Said said(one_gpu(70).SerializeAsString());
-    GpuProbe probe(said.command());
-    ASSERT_EQ(look_until_found(probe, kLater).gpus_size(), 1);
-    said.say("");
-    // The one that is under way may still be the earlier: it is as old as its start.
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    (void)probe.look(kLater);
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    EXPECT_EQ(probe.look(kLater + kGpuUseKept + Time(1)).gpus_size(), 0);
-}
-
 TEST(GpuProbe, IsStartedAsOftenAsAskedAndAsOldAsItsStart) {
     const Said said(one_gpu(70).SerializeAsString());
     GpuProbe probe(said.command(), Time(100'000));
