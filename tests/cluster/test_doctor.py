@@ -168,12 +168,22 @@ def examine_step(cluster, *options):
     return {node["host"]: complaints(json.dumps(node)) for node in said["nodes"]}, complaints(json.dumps({"checks": said["between"]}))
 
 
+def examined_quietly(examine, is_quiet):
+    """Other tests use these cores, too: a link may be slow for as long as it is measured."""
+    for _ in range(3):
+        said = examine()
+        if is_quiet(said):
+            break
+    return said
+
+
 def test_the_nodes_of_a_step_are_alike(four):
-    nodes, between = examine_step(four)
+    nodes, between = examined_quietly(lambda: examine_step(four), lambda said: not said[1])
     assert sorted(nodes) == [f"node0{number}" for number in range(1, 5)]
     assert all(found.keys() <= {"clock"} for found in nodes.values()), nodes
     assert between == {}
-    table = four.run(["srun", "-N4", "--ntasks-per-node=1", "--dp-world=auto", DPCTL, "doctor"], cwd="/home/alice", check=True).stdout
+    command = ["srun", "-N4", "--ntasks-per-node=1", "--dp-world=auto", DPCTL, "doctor"]
+    table = examined_quietly(lambda: four.run(command, cwd="/home/alice", check=True).stdout, lambda said: "warning  links" not in said)
     assert "\nbetween the nodes\n" in table and "  ok       links  " in re.sub(" +links +", "       links  ", table), table
     assert re.search(r"^node\[01-04\]: \d+ checks, 0 faults", table, re.M), table
     four.assert_nothing_left()

@@ -12,6 +12,7 @@ RESTART = ["--dp-on-failure=restart", "--no-kill"]
 SPARE = [*RESTART, "--dp-spares=1"]
 RANKS = ["sh", "-c", "echo rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME"]
 FULL_TMP = ("mount -t tmpfs -o size=64k,mode=1777 none /tmp && head -c 1M /dev/zero > /tmp/x; true", "umount /tmp")
+TRIES = 3  # other tests use these cores, too: a link may be slow for as long as it is measured
 NOT_FIT = "slurm-dp: 1 node is not fit for this step (--dp-preflight): "
 
 
@@ -80,7 +81,10 @@ def test_a_node_with_another_mtu_is_named(four):
 
 
 def test_a_full_one_measures_the_links(four):
-    done = start(four, FULL)
+    for _ in range(TRIES):
+        done = start(four, FULL)
+        if "links: node" not in done.stderr:
+            break
     assert done.returncode == 0 and len(ranks_of(done)) == 4, done.stderr
     measured, links = done.stderr.splitlines()
     assert re.fullmatch(r"slurm-dp: --dp-preflight: memory: [\d.]+ to [\d.]+ GB/s; cores: [\d.]+ to [\d.]+ Gflop/s", measured), done.stderr
