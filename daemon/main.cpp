@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // dp-rendezvousd: the rendezvous daemon of one step on one node. Started by the plugin or by `dpctl launch`,
-// never by hand; it takes no argument and gets everything from the descriptors of daemon_config.hpp.
+// never by hand; it gets everything from the descriptors of daemon_config.hpp, and takes an argument only from itself (loop/write_record.hpp).
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -9,12 +9,14 @@
 #include <cstdio>
 #include <new>
 #include <string>
+#include <string_view>
 
 #include "common/daemon_config.hpp"
 #include "common/plan_file.hpp"
 #include "loop/daemon.hpp"
 #include "loop/handshake.hpp"
 #include "loop/log.hpp"
+#include "loop/write_record.hpp"
 
 namespace {
 
@@ -58,7 +60,8 @@ dp::Try<void> serve() {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+    if (argc == 3 && argv[1] == std::string_view("write-record")) return dp::write_record(argv[2]);
     std::set_new_handler(out_of_memory);
     // The secret is in this process: no core file, no debugger, no reading of its memory.
     if (prctl(PR_SET_DUMPABLE, 0) != 0) {

@@ -111,6 +111,20 @@ std::string stacks_json(const wire::StepStacks& step);
 // What the two above leave out, a line each: the nodes and ranks that are not known, and why.
 std::vector<std::string> not_known(const wire::StepStacks& step);
 
+// What the records of some runs say (--dp-record).
+struct ReportOptions {
+    std::vector<std::string> places;  // directories or files
+    bool json = false;
+    std::string html;  // a page goes to this file; "": text or JSON to standard output
+};
+int show_report(const ReportOptions& options);
+// Of that, where the time went.
+struct LedgerOptions {
+    std::vector<std::string> places;
+    bool json = false;
+};
+int show_ledger(const LedgerOptions& options);
+
 // Whether this machine is fit for a training: checks, each with what was seen, why it matters and what mends it. In a step
 // of ours with several ranks, all its nodes, what differs between them, and the links from each to each; rank 0 reports.
 struct DoctorOptions {

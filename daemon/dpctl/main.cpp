@@ -133,6 +133,25 @@ void describe_stacks(CLI::App& words, StacksOptions& options) {
     words.add_flag("--json", options.json, "for machines");
 }
 
+void add_records(CLI::App& words, std::vector<std::string>& places) {
+    words.add_option("records", places, "directories with records, or files of one (--dp-record)")
+        ->type_name("DIR")
+        ->required();
+}
+
+void describe_report(CLI::App& words, ReportOptions& options) {
+    add_records(words, options.places);
+    auto* json = words.add_flag("--json", options.json, "for machines");
+    words.add_option("--html", options.html, "a page with pictures, to this file")
+        ->type_name("FILE")
+        ->excludes(json);
+}
+
+void describe_ledger(CLI::App& words, LedgerOptions& options) {
+    add_records(words, options.places);
+    words.add_flag("--json", options.json, "for machines");
+}
+
 void describe_doctor(CLI::App& words, DoctorOptions& options) {
     words.add_flag("--local", options.local, "this node alone, also as one of the ranks of a step");
     words.add_flag("--json", options.json, "for machines");
@@ -218,6 +237,16 @@ std::vector<Command> add_commands(CLI::App& app) {
                            "or root; or with --pid, of any process: dpctl stacks --pid $(pgrep -u $USER "
                            "python3)",
                            show_stacks, describe_stacks),
+        add<ReportOptions>(
+            app, "report",
+            "What a recorded run did (--dp-record): where each rank's time went, how it started, what "
+            "happened and when,\nas tables, or with --html as a page with pictures. Several runs are shown "
+            "side by side.",
+            show_report, describe_report),
+        add<LedgerOptions>(app, "ledger",
+                           "Where the time of a recorded run's tasks went, and how much of it was goodput: "
+                           "sums to all of it,\nalso over restarts, and over the runs of a requeued job.",
+                           show_ledger, describe_ledger),
         add<DoctorOptions>(
             app, "doctor",
             "Whether this machine is fit for a training: limits, names and network, Slurm's configuration, "

@@ -105,6 +105,10 @@ class LocalRanks {
 
     // Its training has taken this many steps.
     void progress(uint32_t rank, uint64_t step) { steps_[rank] = step; }
+    std::optional<uint64_t> step_of(uint32_t rank) const {
+        const auto found = steps_.find(rank);
+        return found == steps_.end() ? std::nullopt : std::optional(found->second);
+    }
     std::optional<uint64_t> furthest_step() const {
         std::optional<uint64_t> furthest;
         for (const auto& [rank, step] : steps_) furthest = std::max(furthest.value_or(0), step);

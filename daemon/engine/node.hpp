@@ -145,6 +145,19 @@ class Node {
     std::optional<ConnectionId> connection_of(uint32_t local_rank) const {
         return ranks_.connection_of(config_.ranks[local_rank]);
     }
+    // How many training steps its process says that it has taken.
+    std::optional<uint64_t> step_of(uint32_t local_rank) const {
+        return ranks_.step_of(config_.ranks[local_rank]);
+    }
+    // Why its ranks are being ended, and whether no other generation follows; nullopt: they are not.
+    struct Ending {
+        const wire::Abort* why = nullptr;
+        bool is_last = false;
+    };
+    std::optional<Ending> ending() const {
+        if (!termination_.abort()) return std::nullopt;
+        return Ending{termination_.abort(), !generation_.is_ending};
+    }
     // What /proc says about a local rank's process, every second; two equal looks in a row are reported.
     NodeActions on_look(uint32_t local_rank, bool stopped);
     // What its watcher says (--dp-hang-timeout); nullopt: it moves again.

@@ -79,9 +79,11 @@ Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
       ranks_(
           base_.get(), kFdRanks, rejected_,
           [this](ConnectionId id, const wire::FromRank& message) {
+              if (message.has_goodbye()) sample_ranks(kSamplePause);
               perform(is_query(message) ? node_.on_query(id, message) : node_.on_rank(id, message, now()));
           },
           [this](ConnectionId id) {
+              sample_ranks(kSamplePause);
               usage_.close(id);
               perform(node_.on_rank_closed(id, now()));
           }),
@@ -107,6 +109,7 @@ Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
       clear_timer_(base_.get(), [this] { clear_ranks(); }),
       secret_(secret),
       relink_timer_(base_.get(), [this] { relink(); }) {
+    if (config_.settings.wants_record()) make_recorder();
     watch_signals();
     watch_control();
     if (config_.settings.restarts_ranks())
@@ -243,7 +246,7 @@ BrokerLink::Events Daemon::events_of_link() {
         [this, is_present](const wire::ToNode& message) {
             if (!is_present()) return;
             if (message.has_farewell()) broker_link_->finish();
-            perform(node_.on_broker(message, now()));
+            on_broker_message(message);
         },
         [this, is_present](const std::string& why, bool by_peer) {
             if (is_present()) perform(node_.on_broker_lost(why, now(), by_peer));
@@ -280,6 +283,11 @@ void Daemon::run() {
     rejected_.summary();
     if (broker_ ? broker_->leaves_ranks_behind() : node_.leaves_ranks_behind())
         announce_ranks_left(kFdControl);
+    if (!recorder_) return;
+    // Nobody waits for this.
+    broker_link_.reset();
+    broker_server_.reset();
+    recorder_->finish(base_.get());
 }
 
 void Daemon::watch_signals() {
@@ -333,6 +341,49 @@ void Daemon::note_nccl_file(const ControlEvent& event) {
                                        node_.generation(), config_.host, working_directory()});
 }
 
+// ---- the record ----
+
+void Daemon::make_recorder() {
+    recorder_.emplace(config_, secret_, [this](const std::string& why) {
+        tasks_.exempt(0);
+        log_line(config_.host + " records no longer (--dp-record): " + why + "; the step goes on");
+    });
+}
+
+// The ranks start meanwhile.
+void Daemon::start_recording() {
+    if (!recorder_ || recorder_->has_started()) return;
+    if (const pid_t writer = recorder_->start(base_.get()); writer > 0) tasks_.exempt(writer);
+}
+
+void Daemon::sample_ranks(Time pause) {
+    if (!recorder_ || !recorder_->wants_sample(pause)) return;
+    std::vector<SampleReader::Rank> ranks;
+    for (uint32_t local = 0; local < config_.ranks.size(); ++local) {
+        const auto connection = node_.connection_of(local);
+        ranks.push_back({config_.ranks[local], process_of(local, connection), connection,
+                         connection ? usage_.page(*connection) : std::nullopt, node_.step_of(local)});
+    }
+    recorder_->sample(ranks);
+}
+
+void Daemon::record_ending() {
+    const auto ending = recorder_ ? node_.ending() : std::nullopt;
+    if (!ending || recorder_->has_ended(node_.generation(), ending->is_last)) return;
+    sample_ranks(kSamplePause);
+    recorder_->end_generation(node_.generation(), *ending->why, ending->is_last);
+}
+
+void Daemon::tell_user(const std::string& line) {
+    log_line(line);
+    if (recorder_) recorder_->note(line);
+}
+
+void Daemon::on_broker_message(const wire::ToNode& message) {
+    if (message.has_plan()) sample_ranks(kSamplePause);  // before it is about others
+    perform(node_.on_broker(message, now()));
+}
+
 // For the plan's table, once: the tasks that report their tiles were forked with the one that started us.
 void Daemon::wait_for_tiles() {
     const Time until = now() + kTilesCome;
@@ -346,6 +397,7 @@ void Daemon::wait_for_tiles() {
 
 void Daemon::look_at_ranks() {
     look_timer_.after(kLookEvery);
+    sample_ranks(kSampleEvery / 2);
     stacks_.reap();
     if (examiner_) examiner_->reap();
     if (last_words_) last_words_->reap();
@@ -448,7 +500,8 @@ void Daemon::read_nccl(const std::vector<NodeActions::NcclToRead>& wanted) {
 // ---- actions ----
 
 void Daemon::perform(const NodeActions& actions) {
-    for (const auto& line : actions.log) log_line(line);
+    record_ending();
+    for (const auto& line : actions.log) tell_user(line);
     Try<void> published;
     const auto with_own_pid = [](NodePlan plan) {
         plan.daemon = getpid();
@@ -459,6 +512,9 @@ void Daemon::perform(const NodeActions& actions) {
     if (actions.plan && successor_port_.socket) serve_relays(successor_port_.socket.get());
     if (actions.no_plan) published = publish_failure(kFdPlanFile, kFdReady, *actions.no_plan);
     if (!published) log_line(published.error().message);
+    if (actions.plan) start_recording();
+    if (recorder_ && (actions.plan || actions.next_life))
+        recorder_->begin_generation(config_, actions.plan ? *actions.plan : *actions.next_life);
     for (const auto& [connection, message] : actions.to_ranks) ranks_.send(connection, message);
     for (ConnectionId connection : actions.close) ranks_.close(connection);
     for (const auto& [asker, message] : actions.answers) {
@@ -506,6 +562,7 @@ void Daemon::send(const std::vector<wire::FromNode>& messages) {
     bool leaves = false;
     for (const auto& message : messages) {
         leaves |= message.has_leave();
+        if (recorder_) recorder_->note(message);
         if (broker_)
             mail_.to_broker.push_back(message);
         else if (broker_link_)
@@ -519,7 +576,7 @@ void Daemon::send(const std::vector<wire::FromNode>& messages) {
 }
 
 void Daemon::perform(const BrokerActions& actions) {
-    for (const auto& line : actions.log) log_line(line);
+    for (const auto& line : actions.log) tell_user(line);
     for (const auto& [node, message] : actions.sends) {
         if (node == config_.node_rank)
             mail_.to_node.push_back(message.whole());
@@ -546,7 +603,7 @@ void Daemon::settle() {
         } else {
             wire::ToNode message = std::move(mail_.to_node.front());
             mail_.to_node.pop_front();
-            perform(node_.on_broker(message, now()));
+            on_broker_message(message);
         }
     }
     mail_.delivering = false;

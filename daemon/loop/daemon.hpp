@@ -27,6 +27,7 @@
 #include "loop/rank_server.hpp"
 #include "loop/rank_watcher.hpp"
 #include "loop/stack_reader.hpp"
+#include "loop/step_recorder.hpp"
 #include "loop/timer.hpp"
 #include "loop/torch_server.hpp"
 #include "loop/transports_reader.hpp"
@@ -78,6 +79,7 @@ class Daemon {
     std::optional<Examiner> examiner_;            // with --dp-preflight
     std::optional<RankWatcher> watcher_;          // with --dp-hang-timeout
     MetricsServer metrics_;
+    std::optional<StepRecorder> recorder_;       // with --dp-record
     std::optional<BrokerServer> broker_server_;  // also of a relay that can be the next broker
     std::optional<BrokerLink> broker_link_;
     std::optional<TorchServer> torch_server_;
@@ -115,6 +117,12 @@ class Daemon {
     void wait_for_tiles();
     void examine_node();
 
+    void make_recorder();
+    void start_recording();
+    void sample_ranks(Time pause);
+    void record_ending();
+    void tell_user(const std::string& line);
+    void on_broker_message(const wire::ToNode& message);
     void perform(const NodeActions& actions);
     void perform(const BrokerActions& actions);
     void settle();

@@ -9,6 +9,22 @@
 #include <cstdlib>
 
 namespace dp {
+namespace {
+
+const uint8_t* bytes(std::string_view text) {
+    return reinterpret_cast<const uint8_t*>(text.data());
+}
+
+std::string hmac(std::string_view secret, std::string_view text) {
+    hmac_sha256_ctx context;
+    hmac_sha256_set_key(&context, secret.size(), bytes(secret));
+    hmac_sha256_update(&context, text.size(), bytes(text));
+    uint8_t digest[kProofBytes];
+    hmac_sha256_digest(&context, sizeof digest, digest);
+    return std::string(reinterpret_cast<char*>(digest), sizeof digest);
+}
+
+}  // namespace
 
 Try<std::string> secret_from_hex(std::string_view hex) {
     std::string out(BASE16_DECODE_LENGTH(hex.size()), '\0');
@@ -30,6 +46,13 @@ std::string make_nonce() {
     return nonce;
 }
 
+std::string make_run_id(std::string_view secret) {
+    constexpr size_t kBytes = 8;
+    std::string id(2 * kBytes, '\0');
+    base16_encode_update(id.data(), kBytes, bytes(hmac(secret, "slurm-dp run 1")));
+    return id;
+}
+
 std::string make_proof(std::string_view secret, const ProofText& about) {
     std::string text = about.prover == Prover::relay ? "slurm-dp relay 3|" : "slurm-dp broker 3|";
     text += about.broker_nonce;
@@ -39,13 +62,7 @@ std::string make_proof(std::string_view secret, const ProofText& about) {
     text += static_cast<char>(about.broker_port >> 8);
     text += static_cast<char>(about.broker_port);
     text += about.broker_address;
-    auto bytes = [](std::string_view view) { return reinterpret_cast<const uint8_t*>(view.data()); };
-    hmac_sha256_ctx context;
-    hmac_sha256_set_key(&context, secret.size(), bytes(secret));
-    hmac_sha256_update(&context, text.size(), bytes(text));
-    uint8_t digest[kProofBytes];
-    hmac_sha256_digest(&context, sizeof digest, digest);
-    return std::string(reinterpret_cast<char*>(digest), sizeof digest);
+    return hmac(secret, text);
 }
 
 bool proof_equals(std::string_view a, std::string_view b) {

@@ -19,6 +19,9 @@ inline constexpr size_t kProofBytes = 32;
 // The secret's bytes, from the 64 hexadecimal digits of the configuration.
 Try<std::string> secret_from_hex(std::string_view hex);
 
+// What the step's record is known by, 16 hexadecimal digits: equal on all its nodes, and it does not tell the secret.
+std::string make_run_id(std::string_view secret);
+
 std::string make_nonce();
 
 enum class Prover { relay, broker };

@@ -2,6 +2,7 @@
 #include "loop/helper_program.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -12,6 +13,9 @@
 #include <utility>
 
 namespace dp {
+
+// How often it is looked whether a program that was killed has ended, 1 ms after the other.
+constexpr int kReapTries = 20;
 
 std::string dpctl_program() {
     std::array<char, 4096> own{};
@@ -75,6 +79,33 @@ void HelperRun::tell(const std::string& bytes) const {
     [[maybe_unused]] const ssize_t written = write(input_.get(), bytes.data(), bytes.size());
 }
 
+size_t HelperRun::give(std::string_view bytes) const {
+    size_t given = 0;
+    while (input_ && given < bytes.size()) {
+        const ssize_t size = write(input_.get(), bytes.data() + given, bytes.size() - given);
+        if (size < 0 && errno == EINTR) continue;
+        if (size <= 0) break;
+        given += static_cast<size_t>(size);
+    }
+    return given;
+}
+
+void HelperRun::complete(std::string_view rest, Time patience) {
+    const auto deadline = Clock::now() + patience;
+    const auto is_ready = [&](int fd, short what) {
+        for (;;) {
+            const auto left = std::chrono::ceil<Time>(deadline - Clock::now()).count();
+            pollfd one{fd, what, 0};
+            const int ready = left > 0 ? poll(&one, 1, static_cast<int>(left)) : 0;
+            if (ready >= 0 || errno != EINTR) return ready == 1 && !(one.revents & POLLERR);
+        }
+    };
+    rest.remove_prefix(give(rest));
+    while (!rest.empty() && is_ready(input_.get(), POLLOUT)) rest.remove_prefix(give(rest));
+    hush();
+    while (program_ != 0 && event_ && is_ready(output_.get(), POLLIN)) on_output(-1, EV_READ, this);
+}
+
 pid_t HelperRun::end() {
     event_.reset();
     const pid_t program = std::exchange(program_, 0);
@@ -105,9 +136,10 @@ void HelperRun::on_output(int, short what, void* run) {
         if (!self.on_said_(self.said_)) return self.finish(End::wrong);
     }
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) return self.wait_for_output();
-    // It has closed its output: it ends now.
+    // It has closed its output: it ends now, if no file system keeps it.
     kill(self.program_, SIGKILL);
-    waitpid(std::exchange(self.program_, 0), nullptr, 0);
+    for (int i = 0; i < kReapTries && waitpid(self.program_, nullptr, WNOHANG) == 0; ++i) usleep(1000);
+    self.program_ = 0;
     self.finish(End::done);
 }
 

@@ -10,6 +10,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/failure.hpp"
@@ -46,6 +47,12 @@ class HelperRun {
     // To its standard input; a few bytes. After hush() no more comes.
     void tell(const std::string& bytes) const;
     void hush() { input_.reset(); }
+    // As much of it as its standard input takes without waiting; returns how many bytes.
+    size_t give(std::string_view bytes) const;
+    // Gives it the rest, closes its standard input and waits until it has ended; no longer than this.
+    void complete(std::string_view rest, Time patience);
+    // 0: it does not run.
+    pid_t pid() const { return program_; }
     // From now on it may run for as long as it likes.
     void relax() { deadline_.reset(); }
     // Ends the program. Returns its pid if the kernel has not let it go yet, else 0.

@@ -8,17 +8,30 @@ _dpctl() {
         [[ ${COMP_WORDS[i]} != -- ]] || { mapfile -t COMPREPLY < <(compgen -c -f -- "$current"); return; }
     done
     case ${COMP_WORDS[COMP_CWORD - 1]} in
-    --daemon | --conf) mapfile -t COMPREPLY < <(compgen -f -- "$current"); return ;;
+    --daemon | --conf | --html) mapfile -t COMPREPLY < <(compgen -f -- "$current"); return ;;
     -n | --ranks | --timeout | --hang-timeout | --slow | --restarts | --final-exit | --grace | --tensor | --pipeline | --node | --pid | -i | --interval | --count) return ;;
     --port) words=auto ;;
     --store) words="hold torch" ;;
     --on-failure) words="abort report restart" ;;
     --preflight) words="off quick full" ;;
     --nccl-debug) words="off on" ;;
+    --record)
+        mapfile -t COMPREPLY < <(compgen -d -W off -- "$current")
+        compopt -o filenames
+        return
+        ;;
     *)
         if [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == launch ]]; then
-            words="--ranks --port --store --timeout --on-failure --hang-timeout --slow --preflight --nccl-debug --restarts --final-exit --grace --tensor --pipeline --verbose --daemon --help --"
+            words="--ranks --port --store --timeout --on-failure --hang-timeout --slow --preflight --nccl-debug --record --restarts --final-exit --grace --tensor --pipeline --verbose --daemon --help --"
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} =~ ^(status|history)$ ]]; then
+            words="--json --help"
+        elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} =~ ^(report|ledger)$ && $current != -* ]]; then
+            mapfile -t COMPREPLY < <(compgen -d -- "$current"; compgen -f -X '!*.dprecord' -- "$current")
+            compopt -o filenames
+            return
+        elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == report ]]; then
+            words="--json --html --help"
+        elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == ledger ]]; then
             words="--json --help"
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == tiles ]]; then
             words="--conf --node --json --help"
@@ -29,7 +42,7 @@ _dpctl() {
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == doctor ]]; then
             words="--local --json --help --"
         else
-            words="doctor history launch stacks status tiles top waterfall --help --version"
+            words="doctor history launch ledger report stacks status tiles top waterfall --help --version"
         fi
         ;;
     esac

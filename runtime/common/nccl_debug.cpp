@@ -7,30 +7,19 @@
 #include <cerrno>
 #include <cstring>
 
+#include "common/slurm_patterns.hpp"
+
 namespace dp {
 
 std::string nccl_debug_file(const NcclDebug& wish, const RankOfStep& rank) {
     const std::string pattern = wish.file == "on" ? "nccl-%j.%s.%t.log" : wish.file;
     if (!pattern.starts_with('/') && rank.folder.empty()) return "";
     std::string out = pattern.starts_with('/') ? "" : rank.folder + "/";
-    bool has_rank = false;
-    for (size_t i = 0; i < pattern.size(); ++i) {
-        const char what = pattern[i] == '%' && i + 1 < pattern.size() ? pattern[i + 1] : '\0';
-        if (what == 'j')
-            out += std::to_string(rank.job_id);
-        else if (what == 's')
-            out += std::to_string(rank.step_id);
-        else if (what == 't')
-            out += std::to_string(rank.rank);
-        else if (what == 'N')
-            out += rank.node;
-        else if (pattern[i] == '%')
-            out += '%';
-        else
-            out += pattern[i];
-        has_rank |= what == 't';
-        i += what == 'j' || what == 's' || what == 't' || what == 'N' || what == '%';
-    }
+    out += fill_in(pattern, {{'j', std::to_string(rank.job_id)},
+                             {'s', std::to_string(rank.step_id)},
+                             {'t', std::to_string(rank.rank)},
+                             {'N', rank.node}});
+    const bool has_rank = fill_in(pattern, {{'t', "\n"}}).find('\n') != std::string::npos;
     if (!has_rank) out += "." + std::to_string(rank.rank);
     // NCCL truncates its file.
     if (rank.generation > 0) out += ".generation" + std::to_string(rank.generation);

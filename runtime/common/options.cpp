@@ -41,13 +41,13 @@ Try<void> read_field(const OptionSpec& spec, Settings& s, std::string_view value
     auto& field = s.*Field;
     if constexpr (std::is_same_v<Type, std::string>) {
         return read_network(spec, s, value);
-    } else if constexpr (std::is_same_v<Type, NcclDebug>) {
+    } else if constexpr (std::is_same_v<Type, NcclDebug> || std::is_same_v<Type, RecordDirectory>) {
         constexpr size_t kLongest = 200;
         // Settings travel as words.
         const auto is_bad = [](unsigned char c) { return c <= ' ' || c == 0x7f; };
         if (value.empty() || value.size() > kLongest || std::any_of(value.begin(), value.end(), is_bad))
             return fail(spec.complaint);
-        field = NcclDebug{std::string(value)};
+        field = Type{std::string(value)};
     } else if constexpr (std::is_same_v<Type, ExitCodes>) {
         const auto codes = parse_ranges<uint32_t>(value, 255);
         if (!codes || codes->empty()) return fail(spec.complaint);
@@ -83,6 +83,8 @@ std::optional<std::string> write_field(const OptionSpec& spec, const Settings& s
         return *field;
     } else if constexpr (std::is_same_v<Value<Field>, NcclDebug>) {
         return field->file;
+    } else if constexpr (std::is_same_v<Value<Field>, RecordDirectory>) {
+        return field->pattern;
     } else if constexpr (std::is_same_v<Value<Field>, ExitCodes>) {
         std::vector<std::string> codes;
         for (const uint8_t code : *field) codes.push_back(std::to_string(code));
@@ -175,6 +177,13 @@ const std::vector<OptionSpec>& option_specs() {
             "off", {.plugstack = true, .dpctl = true},
             "not a file's name; give on (nccl-%j.%s.%t.log in the working directory), off, or a name without "
             "blanks of at most 200 bytes (%j job, %s step, %t rank, %N node)"),
+        option<&Settings::record>("dp-record", "SLURM_DP_RECORD", "off|DIR",
+                                  "each node records what the step does in a file in DIR, for dpctl report "
+                                  "and ledger (default off)",
+                                  "off", {.plugstack = true, .dpctl = true},
+                                  "not a directory's name; give off, or a name without blanks of at most 200 "
+                                  "bytes (%j job, %s step, "
+                                  "%N node)"),
         option<&Settings::restarts>("dp-restarts", "SLURM_DP_RESTARTS", "N",
                                     "with on-failure=restart: how often at most (default 10)", "10",
                                     {.plugstack = true, .dpctl = true},

@@ -34,6 +34,11 @@ enum class StoreKind { hold, torch };
 enum class FailureAction { abort, report, restart };
 // Whether nodes are examined before the ranks start (daemon/doctor).
 enum class Preflight { off, quick, full };
+// Where --dp-record writes: "off", or a directory with Slurm's patterns (record/entries.hpp).
+struct RecordDirectory {
+    std::string pattern;
+    bool operator==(const RecordDirectory&) const = default;
+};
 // Exit codes of a program, ascending.
 using ExitCodes = std::vector<uint8_t>;
 // Which devices a task sees: those of all the step's ranks on its node, in rank order, or its own alone.
@@ -56,6 +61,7 @@ struct Settings {
     std::optional<uint32_t> slow_percent;          // 0: nobody is compared
     std::optional<Preflight> preflight;
     std::optional<NcclDebug> nccl_debug;
+    std::optional<RecordDirectory> record;
     std::optional<uint32_t> tensor;
     std::optional<uint32_t> pipeline;
     std::optional<uint32_t> tiles;  // per rank; 0: auto. If empty, tiles are ignored
@@ -79,6 +85,7 @@ struct Settings {
         return wants_preflight() ? kLongestPreflight : std::chrono::seconds(0);
     }
     bool wants_nccl_debug() const { return nccl_debug && nccl_debug->is_on(); }
+    bool wants_record() const { return record && record->pattern != "off" && !*dry_run; }
     // Whether it may go on without a node.
     bool outlives_nodes() const { return restarts_ranks() && (*spares > 0 || min_nodes); }
     bool serves_torch() const { return store == StoreKind::torch; }

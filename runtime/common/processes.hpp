@@ -52,11 +52,14 @@ class Tasks {
     // A rank's process, or its keeper's; 0 if it has not started, or has ended.
     pid_t of(uint32_t local_rank) const { return ranks_.at(local_rank); }
     pid_t keeper_of(uint32_t local_rank) const { return launched_.at(local_rank); }
+    // A helper of the daemon's that ends by itself when the daemon does: it gets no signal. 0: there is none any more.
+    void exempt(pid_t helper) { exempt_ = helper > 0 ? std::set{helper} : std::set<pid_t>(); }
 
     // Signals the whole step; for SIGKILL twice, as one may have forked behind the first pass.
     void signal(int number) const {
         const std::set<pid_t> tasks = running(launched_);
-        if (signal_step(number, step_, tasks) > 0 && number == SIGKILL) signal_step(number, step_, tasks);
+        if (signal_step(number, step_, tasks, exempt_) > 0 && number == SIGKILL)
+            signal_step(number, step_, tasks, exempt_);
     }
     // The keepers, too.
     void kill_all() const { signal(SIGKILL); }
@@ -67,7 +70,9 @@ class Tasks {
         std::vector<pid_t> without = launched_;
         for (const uint32_t local_rank : survivors) without.at(local_rank) = 0;
         const std::set<pid_t> keepers = running(without);
-        return signal_step(SIGKILL, {}, keepers, keepers);
+        std::set<pid_t> spared = exempt_;
+        spared.insert(keepers.begin(), keepers.end());
+        return signal_step(SIGKILL, {}, keepers, spared);
     }
     // The process group of a kept rank, without a search for what has left it.
     void signal_group(uint32_t local_rank, int number) const {
@@ -78,6 +83,7 @@ class Tasks {
  private:
     std::vector<pid_t> launched_;  // by local rank; 0 if it is not running; likewise ranks_
     std::vector<pid_t> ranks_;
+    std::set<pid_t> exempt_;
     Cgroups step_;
     bool kept_;
 

@@ -33,6 +33,7 @@ def said(done):
     ("--dp-hang-timeout=10m", "--dp-hang-timeout=10m: not a number of seconds; give a whole number, or 0"),
     ("--dp-preflight=yes", "--dp-preflight=yes: no such examination; give quick"),
     ("--dp-nccl-debug=", "--dp-nccl-debug=: not a file's name; give on"),
+    ("--dp-record=", "--dp-record=: not a directory's name; give off"),
     ("--dp-restarts=5", "--dp-restarts needs --dp-on-failure=restart"),
     ("--dp-final-exit=3", "--dp-final-exit needs --dp-on-failure=restart"),
     ("--dp-final-exit=300", "--dp-final-exit=300: not a list of exit codes; give numbers"),

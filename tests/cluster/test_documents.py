@@ -193,6 +193,7 @@ RUN = {
     "srun -N2 -n4 --dp-dry-run hostname": as_it_stands,
     "grep -cE '^[[:space:]]*([^#[:space:]]|#!|#SBATCH)' *.sbatch": where_the_examples_are,
 }
+RECORDED = "tests/cluster/test_record.py: test_a_run_says_where_the_time_of_each_rank_went"
 INSTALLED = "tests/cluster/test_packages.py: test_one_line_turns_it_on_for_the_next_step"
 ELSEWHERE = {
     "srun -N2 -n8 --ntasks-per-node=4 --dp-hang-timeout=60 python3 train.py": "tests/cluster/test_hangs.py: test_the_rank_that_hangs_is_named_and_the_step_ends",
@@ -201,6 +202,9 @@ ELSEWHERE = {
     "srun -N4 --ntasks-per-node=8 --dp-preflight=quick --dp-on-failure=restart --dp-spares=1 --no-kill python3 train.py":
         "tests/cluster/test_preflight.py: test_a_spare_takes_the_ranks_of_an_unfit_node",
     "srun -N2 --ntasks-per-node=4 --dp-nccl-debug=on python3 train.py": "tests/cluster/test_nccl_debug.py: test_a_death_is_followed_by_the_last_warning",
+    # Its letters and units are those of one run; that one is shorter.
+    "dpctl launch -n 4 --record rec -- trainer --model=cnn --epochs 1": RECORDED,
+    "dpctl report rec": RECORDED,
     "srun -w node02 -n1 dpctl doctor -- ./trainer": "tests/cluster/test_doctor.py: test_a_small_mtu",
     "packaging/quickstart": ".ci/run: packaging/quickstart",
     "tests/run": ".ci/run: tests/run",

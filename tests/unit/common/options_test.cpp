@@ -43,6 +43,8 @@ TEST(Options, TakeWhatIsDocumented) {
                        {"dp-nccl-debug", "on", "on"},
                        {"dp-nccl-debug", "off", "off"},
                        {"dp-nccl-debug", "/scratch/%j/%t", "/scratch/%j/%t"},
+                       {"dp-record", "off", "off"},
+                       {"dp-record", "/scratch/%j/%s/%N", "/scratch/%j/%s/%N"},
                        {"dp-restarts", "3", "3"},
                        {"dp-restarts", "0", "0"},
                        {"dp-grace", "0", "0"},
@@ -83,6 +85,7 @@ TEST(Options, RefuseTheRestWithTheValueAndARemedy) {
         {"dp-slow", {"", "-1", "20%", "1.5", "10001", "off"}},
         {"dp-preflight", {"", "0", "yes", "Quick", "99999999999"}},
         {"dp-nccl-debug", {"", "a b"}},
+        {"dp-record", {"", "a b"}},
         {"dp-restarts", {"", "-1", "many", "1.5", "100001", "99999999999"}},
         {"dp-grace", {"", "-1", "x", "1s", "99999999999"}},
         {"dp-final-exit", {"", "-1", "256", "2;3", "x", "3-2", "0-256", "99999999999"}},
@@ -105,6 +108,15 @@ TEST(Options, RefuseTheRestWithTheValueAndARemedy) {
             EXPECT_NE(set.error().message.find("give "), std::string::npos) << set.error().message;
             EXPECT_FALSE(s.any());
         }
+}
+
+TEST(Options, NamesOfFilesAndDirectoriesHaveAtMost200Bytes) {
+    for (const char* option : {"dp-nccl-debug", "dp-record"}) {
+        Settings s;
+        EXPECT_FALSE(set_option(s, option, std::string(201, 'a'))) << option;
+        EXPECT_FALSE(s.any()) << option;
+        EXPECT_TRUE(set_option(s, option, std::string(200, 'a'))) << option;
+    }
 }
 
 TEST(Options, EveryHelpTextFitsSrunsHelp) {

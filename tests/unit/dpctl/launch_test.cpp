@@ -82,6 +82,7 @@ TEST(Launch, BadInputIsOneLineAndStartsNothing) {
         {"launch -n 2 --timeout 0 -- echo started", "--timeout"},
         {"launch -n 2 --port 80 -- echo started", "dpctl: --port: 80: not a port; give auto"},
         {"launch -n 2 --store redis -- echo started", "no such store; give hold"},
+        {"launch -n 2 --record '' -- echo started", "not a directory's name; give off"},
         {"launch -n 4 --tensor 3 -- echo started", "do not divide this step's 4 tasks; give -n"},
         {"launch -n 2 --daemon /nowhere -- echo started", "cannot open the daemon /nowhere"},
         {"launch -n 2 --daemon /etc/passwd -- echo started",
@@ -202,7 +203,7 @@ TEST(Dpctl, AWrongWordIsNamedWithWhatThereIs) {
         {"", "A subcommand is required; see dpctl --help"},
         {"frob",
          "dpctl: frob: no such command; there are launch, status, history, waterfall, tiles, top, "
-         "stacks, doctor; see dpctl --help"},
+         "stacks, report, ledger, doctor; see dpctl --help"},
         {"--frob", "dpctl: --frob: no such command"},
         {"status 1.2.3",
          "dpctl: step: 1.2.3 is not a step; give JOB or JOB.STEP, such as 12 or 12.0; see dpctl status "

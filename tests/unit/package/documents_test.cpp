@@ -226,9 +226,9 @@ TEST(Documents, EveryManualPageIsInstalledByCmakeAndInOnePackageOfEachKind) {
 // The words that are slurm-dp's own, or that it must tell apart; each with an example and the field's word.
 TEST(Documents, TheGlossaryHasEveryWordWithANeighbourAndAnExample) {
     const std::string page = manual_page("slurm-dp-glossary.7");
-    const std::set<std::string> words = {"broker",    "device",     "generation", "group", "hello",
-                                         "inventory", "local rank", "node rank",  "rank",  "relay",
-                                         "spare",     "step",       "tile",       "world"};
+    const std::set<std::string> words = {"broker", "device",     "generation", "group", "hello",  "inventory",
+                                         "ledger", "local rank", "node rank",  "rank",  "record", "relay",
+                                         "spare",  "step",       "tile",       "world"};
     EXPECT_EQ(all_of(page, "\n\\.TP\n\\.B ([a-z ]+)\n"), words);
     const std::regex neighbour("(Slurm|PyTorch|torchrun|SambaNova)(: |'s )");
     for (const std::string& word : words) {

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// --dp-record: what this node's ranks have done since the last time, and what the node has.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "common/phase_page.hpp"
+#include "engine/local_ranks.hpp"
+#include "record.pb.h"
+
+namespace dp {
+
+// Bytes that all interfaces but lo have sent and received. From /proc/net/dev; pure.
+struct Traffic {
+    uint64_t sent = 0, received = 0;
+};
+Traffic read_traffic(std::string_view proc_net_dev);
+
+class SampleReader {
+ public:
+    struct Rank {
+        uint32_t rank = 0;
+        pid_t pid = 0;                           // 0: it does not run
+        std::optional<ConnectionId> connection;  // of its world
+        std::optional<PhasePage> page;
+        std::optional<uint64_t> step;  // how many training steps it says that it has taken
+    };
+    record::Sample read(const std::vector<Rank>& ranks, int64_t now_ns);
+    // Other ranks are here now, perhaps in processes that were here before.
+    void begin_generation() { steps_.clear(); }
+
+ private:
+    struct Counted {
+        PhaseTimes phases{};     // nanoseconds
+        uint64_t own_steps = 0;  // by its page
+    };
+    std::map<ConnectionId, Counted> worlds_;  // that are open
+    std::map<pid_t, int64_t> cpu_ns_;
+    std::map<uint32_t, int64_t> steps_;  // the training's count, by rank
+    std::optional<Traffic> traffic_;
+};
+
+}  // namespace dp

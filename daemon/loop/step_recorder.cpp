@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loop/step_recorder.hpp"
+
+#include "common/slurm_patterns.hpp"
+#include "loop/handshake.hpp"
+
+namespace dp {
+namespace {
+
+std::vector<std::string> writer_command(const DaemonConfig& config, const std::string& run) {
+    return {"/proc/self/exe", "write-record",
+            fill_in(config.settings.record->pattern, {{'j', std::to_string(config.job_id)},
+                                                      {'s', std::to_string(config.step_id)},
+                                                      {'N', config.host}}) +
+                "/" + record_file_name(config, run)};
+}
+
+int64_t unix_ms() {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(
+               std::chrono::system_clock::now().time_since_epoch())
+        .count();
+}
+
+}  // namespace
+
+StepRecorder::StepRecorder(const DaemonConfig& config, const std::string& secret,
+                           std::function<void(const std::string&)> on_failure)
+    : writer_(writer_command(config, make_run_id(secret)), std::move(on_failure)) {
+    writer_.add(kRecordMagic);
+    add(begin_entry(config, make_run_id(secret), DP_VERSION, unix_ms()));
+}
+
+pid_t StepRecorder::start(event_base* base) {
+    writer_.start(base);
+    return writer_.pid();
+}
+
+void StepRecorder::begin_generation(const DaemonConfig& config, const NodePlan& plan) {
+    generation_ = plan.generation;
+    samples_.begin_generation();
+    sampled_ = Clock::now();
+    add(generation_entry(config, plan));
+}
+
+void StepRecorder::note(const wire::FromNode& message) {
+    for (auto& entry : entries_of(message)) add(std::move(entry));
+}
+
+void StepRecorder::end_generation(uint32_t generation, const wire::Abort& why, bool is_last) {
+    ended_ = {generation, is_last};
+    add(generation_end_entry(generation, why, is_last));
+}
+
+void StepRecorder::note(const std::string& line) {
+    add(note_entry(line));
+}
+
+bool StepRecorder::wants_sample(std::chrono::milliseconds pause) const {
+    return generation_ && Clock::now() - sampled_ >= pause;
+}
+
+void StepRecorder::sample(const std::vector<SampleReader::Rank>& ranks) {
+    sampled_ = Clock::now();
+    record::Entry entry;
+    *entry.mutable_sample() = samples_.read(ranks, monotonic_ns());
+    add(std::move(entry));
+}
+
+void StepRecorder::finish(event_base* base) {
+    record::Entry end;
+    end.mutable_end();
+    add(std::move(end));
+    if (!writer_.has_started()) writer_.start(base);
+    writer_.finish();
+}
+
+void StepRecorder::add(record::Entry entry) {
+    entry.set_at_ms(std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began_).count());
+    writer_.add(bytes_of(entry));
+}
+
+}  // namespace dp

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// --dp-record: what a node's daemon records of its step, from the start to the end.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "loop/record_writer.hpp"
+#include "loop/sample_reader.hpp"
+#include "record/entries.hpp"
+
+namespace dp {
+
+// How often a sample is taken, and the least time between two: one more is taken when something ends.
+inline constexpr std::chrono::milliseconds kSampleEvery{1000}, kSamplePause{50};
+
+class StepRecorder {
+ public:
+    // `secret`: the step's. `on_failure`: once; nothing is recorded from then on.
+    StepRecorder(const DaemonConfig& config, const std::string& secret,
+                 std::function<void(const std::string& why)> on_failure);
+
+    // The file is written from now on. Returns the pid of who writes it; 0: nobody.
+    pid_t start(event_base* base);
+    bool has_started() const { return writer_.has_started(); }
+
+    // `config`: as it is once the plan has been taken.
+    void begin_generation(const DaemonConfig& config, const NodePlan& plan);
+    // Its ranks are being ended: each such news once.
+    bool has_ended(uint32_t generation, bool is_last) const {
+        return ended_ == std::pair(generation, is_last);
+    }
+    void end_generation(uint32_t generation, const wire::Abort& why, bool is_last);
+    // What the node tells the broker.
+    void note(const wire::FromNode& message);
+    // A line for the user.
+    void note(const std::string& line);
+    // Whether the last sample is at least so old. A sample costs some system calls a rank.
+    bool wants_sample(std::chrono::milliseconds pause) const;
+    // In the order of the generation's ranks.
+    void sample(const std::vector<SampleReader::Rank>& ranks);
+    void finish(event_base* base);
+
+ private:
+    using Clock = std::chrono::steady_clock;
+    Clock::time_point began_ = Clock::now();
+    Clock::time_point sampled_ = began_;
+    std::optional<uint32_t> generation_;
+    std::optional<std::pair<uint32_t, bool>> ended_;
+    SampleReader samples_;
+    RecordWriter writer_;
+
+    void add(record::Entry entry);
+};
+
+}  // namespace dp

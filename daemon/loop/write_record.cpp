@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loop/write_record.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+#include "base/errno_text.hpp"
+#include "base/fd.hpp"
+
+namespace dp {
+namespace {
+
+// What the machine loses if it crashes is as much as this.
+constexpr auto kSyncEvery = std::chrono::seconds(1);
+
+// As mkdir -p does. What is wrong shows when the file is opened.
+void make_folders(const std::string& file) {
+    for (size_t at = file.find('/', 1); at != file.npos; at = file.find('/', at + 1))
+        mkdir(file.substr(0, at).c_str(), 0777);
+}
+
+bool write_all(int fd, std::string_view bytes) {
+    while (!bytes.empty()) {
+        const ssize_t size = write(fd, bytes.data(), bytes.size());
+        if (size < 0 && errno == EINTR) continue;
+        if (size < 0) return false;
+        bytes.remove_prefix(static_cast<size_t>(size));
+    }
+    return true;
+}
+
+int failed(const std::string& file) {
+    std::printf("%s: %s\n", file.c_str(), errno_text(errno).c_str());
+    return 1;
+}
+
+}  // namespace
+
+int write_record(const std::string& file) {
+    // The daemon's end is this program's: it writes what the step's last moments were.
+    for (const int number : {SIGTERM, SIGINT, SIGQUIT, SIGHUP}) signal(number, SIG_IGN);
+    make_folders(file);
+    Fd out(open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+    if (!out) return failed(file);
+    std::array<char, 65536> some{};
+    auto synced = std::chrono::steady_clock::now();
+    for (;;) {
+        const ssize_t size = read(STDIN_FILENO, some.data(), some.size());
+        if (size < 0 && errno == EINTR) continue;
+        // Some file systems say only then that they are full.
+        if (size <= 0) return close(out.release()) == 0 ? 0 : failed(file);
+        if (!write_all(out.get(), {some.data(), static_cast<size_t>(size)})) return failed(file);
+        if (const auto now = std::chrono::steady_clock::now(); now - synced >= kSyncEvery) {
+            // A pipe-like or special file system cannot.
+            if (fdatasync(out.get()) != 0 && errno != EINVAL && errno != EROFS) return failed(file);
+            synced = now;
+        }
+    }
+}
+
+}  // namespace dp

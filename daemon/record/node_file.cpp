@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "record/node_file.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/text.hpp"
+#include "record/entries.hpp"
+#include "record/file.hpp"
+#include "record/sample.hpp"
+
+namespace dp {
+namespace {
+
+using record::Moment;
+
+// What a file may make this program store. A node has fewer tasks, a run fewer generations.
+constexpr size_t kMaxTasks = 4096, kMaxLives = 500'000, kMaxEarlyMoments = 10'000, kMaxEvents = 10'000;
+constexpr int64_t kMostSteps = int64_t{1} << 60;
+// Of a wall clock, in ms: the year 10000.
+constexpr int64_t kLatestClock = 253'402'300'800'000;
+
+double seconds(int64_t ms) {
+    return static_cast<double>(ms) / 1000;
+}
+
+void close(std::vector<Interval>& still, double at) {
+    if (!still.empty() && still.back().until < 0) still.back().until = at;
+}
+
+class NodeFileReader {
+ public:
+    NodeFileReader(const std::string& path, NodeFile& out) : out_(out) { out_.node.path = path; }
+
+    // Returns what is missing, "" if nothing is.
+    Try<std::string> read() {
+        RecordFile file = DP_TRY(RecordFile::open(out_.node.path));
+        const record::Entry* entry = file.next();
+        if (!entry || !entry->has_begin())
+            return fail(file.problem().empty() ? "it has no beginning" : file.problem());
+        DP_TRY(begin(entry->begin()));
+        std::string problem;
+        while (problem.empty() && (entry = file.next())) {
+            problem = take(*entry);
+            if (!problem.empty()) break;
+            ++out_.node.entries;
+            out_.node.time.until = seconds(entry->at_ms());
+        }
+        close_lives(out_.node.time.until);
+        return problem.empty() ? file.problem() : problem;
+    }
+
+ private:
+    NodeFile& out_;
+    size_t ranks_ = 0;  // of the present generation: its first tasks have them
+    // Where a rank's life is, by generation and rank; of the present generation and the one before it.
+    std::map<std::pair<uint32_t, uint32_t>, std::pair<size_t, size_t>> lives_;
+    std::optional<uint32_t> generation_, last_generation_;
+    // Before the node knows its ranks' generation.
+    std::vector<std::pair<double, Moment>> early_;
+    double sampled_ = 0;
+    size_t life_count_ = 0;
+
+    Try<void> begin(const record::Begin& begin) {
+        if (begin.tasks() > kMaxTasks) return fail("it claims to have " + plural(begin.tasks(), "task"));
+        out_.begin = begin;
+        out_.begin.set_unix_ms(std::clamp<int64_t>(begin.unix_ms(), 0, kLatestClock));
+        out_.node.host = printable(begin.host());
+        out_.node.node_rank = begin.node_rank();
+        out_.node.tasks.resize(begin.tasks());
+        for (uint32_t local = 0; local < begin.tasks(); ++local) out_.node.tasks[local].local_id = local;
+        return {};
+    }
+
+    std::string take(const record::Entry& entry) {
+        const double at = seconds(entry.at_ms());
+        switch (entry.what_case()) {
+            case record::Entry::kGeneration:
+                return begin_generation(entry.generation(), at);
+            case record::Entry::kGenerationEnd:
+                end_generation(entry.generation_end(), at);
+                break;
+            case record::Entry::kMoment:
+                note(entry.moment(), at);
+                break;
+            case record::Entry::kSample:
+                note(entry.sample(), at);
+                break;
+            case record::Entry::kNote:
+                if (out_.events.size() < kMaxEvents)
+                    out_.events.push_back(
+                        {at, out_.node.host, printable(entry.note().text(), kMaxRecordText)});
+                else
+                    ++out_.events_left_out;
+                break;
+            case record::Entry::kEnd:
+                out_.node.is_complete = true;
+                break;
+            case record::Entry::kBegin:
+                return "two records in one file; the second is not shown";
+            case record::Entry::WHAT_NOT_SET:  // of a later version
+                break;
+        }
+        return "";
+    }
+
+    std::string begin_generation(const record::Generation& generation, double at) {
+        life_count_ += out_.node.tasks.size();
+        if (static_cast<size_t>(generation.ranks_size()) > out_.node.tasks.size() ||
+            (generation_ && generation.number() <= *generation_) || life_count_ > kMaxLives)
+            return "a generation that cannot be; the rest is not shown";
+        close_lives(at);
+        std::erase_if(lives_, [&](const auto& life) { return life.first.first != generation_; });
+        last_generation_ = generation_;
+        generation_ = generation.number();
+        out_.generations[*generation_] = {generation.world_size(), at, {}};
+        ranks_ = static_cast<size_t>(generation.ranks_size());
+        sampled_ = at;
+        for (size_t local = 0; local < out_.node.tasks.size(); ++local) {
+            auto& lives = out_.node.tasks[local].lives;
+            if (!lives.empty()) lives.back().is_followed = true;
+            RankLife& life = lives.emplace_back();
+            life.generation = *generation_;
+            life.time = {at, -1};
+            if (local >= ranks_) continue;
+            life.rank = generation.ranks(static_cast<int>(local));
+            lives_[{*generation_, *life.rank}] = {local, lives.size() - 1};
+        }
+        for (const auto& [when, moment] : std::exchange(early_, {})) note(moment, when);
+        return "";
+    }
+
+    // Where nobody said that they ended.
+    void close_lives(double at) {
+        for (auto& task : out_.node.tasks) {
+            if (task.lives.empty()) continue;
+            RankLife& life = task.lives.back();
+            if (life.time.until < 0) life.time.until = at;
+            close(life.still, life.time.until);
+        }
+    }
+
+    // The last one may come after one that another generation was to follow.
+    void end_generation(const record::GenerationEnd& end, double at) {
+        const auto [found, is_first] = out_.ends.try_emplace(end.generation());
+        if (!is_first && (found->second.is_last || !end.is_last())) return;
+        found->second = {at, printable(end.reason(), kMaxRecordText), end.is_last()};
+        if (end.generation() != generation_) return;
+        for (auto& task : out_.node.tasks) {
+            RankLife& life = task.lives.back();
+            life.is_followed = !end.is_last();
+            // At the end of all, ranks have time to write a checkpoint.
+            if (end.is_last() || life.time.until >= 0) continue;
+            life.time.until = at;
+            close(life.still, at);
+        }
+    }
+
+    RankLife* life_of(const Moment& moment) {
+        const auto found = lives_.find({moment.generation(), moment.rank()});
+        return found == lives_.end() ? nullptr
+                                     : &out_.node.tasks[found->second.first].lives[found->second.second];
+    }
+
+    void note(const Moment& moment, double at) {
+        if (!generation_ || moment.generation() > *generation_) {
+            if (early_.size() < kMaxEarlyMoments) early_.emplace_back(at, moment);
+            return;
+        }
+        if (moment.kind() == Moment::FIRST_STEP) {
+            if (const auto found = out_.generations.find(moment.generation());
+                found != out_.generations.end() && !found->second.first_step)
+                found->second.first_step =
+                    static_cast<int64_t>(std::min<uint64_t>(moment.step(), kMostSteps));
+            return;
+        }
+        RankLife* const life = life_of(moment);
+        if (!life) return;
+        const auto first = [at](std::optional<double>& when) {
+            if (!when) when = at;
+        };
+        switch (moment.kind()) {
+            case Moment::STARTED:
+                return first(life->started);
+            case Moment::HELLO:
+                return first(life->hello);
+            case Moment::READY:
+                return first(life->ready);
+            case Moment::EXITED:
+                first(life->exited);
+                life->wait_status = moment.wait_status();
+                return close(life->still, at);
+            case Moment::STILL:
+                if (life->time.until < 0 && (life->still.empty() || life->still.back().until >= 0))
+                    life->still.push_back(
+                        {std::clamp(at - seconds(std::clamp<int64_t>(moment.still_ms(), 0, kLatestEntry)),
+                                    std::min(life->time.from, at), at),
+                         -1});
+                return;
+            case Moment::MOVES:
+                return close(life->still, at);
+            default:
+                return;
+        }
+    }
+
+    void note(const record::Sample& sample, double at) {
+        const double before = std::exchange(sampled_, at);
+        for (size_t local = 0; local < ranks_; ++local) {
+            TaskRecord& task = out_.node.tasks[local];
+            RankLife& life = task.lives.back();
+            const SpentTimes times = labelled_times(sample, local);
+            const double labelled = std::accumulate(times.begin(), times.end(), 0.0);
+            if (labelled > 0 && !life.first_phase) life.first_phase = std::max(before, at - labelled);
+            task.steps += of_task(sample.steps(), local);
+            life.steps =
+                std::clamp<int64_t>(life.steps + std::clamp<int64_t>(of_task(sample.step_count(), local),
+                                                                     -kMostSteps, kMostSteps),
+                                    0, kMostSteps);
+            task.cpu_seconds += seconds(of_task(sample.cpu_ms(), local));
+            task.memory_peak_mib = std::max(task.memory_peak_mib, of_task(sample.memory_mib(), local));
+        }
+    }
+};
+
+void shift(std::optional<double>& time, double by) {
+    if (time) *time += by;
+}
+
+void shift(Interval& interval, double by) {
+    interval.from += by;
+    interval.until += by;
+}
+
+}  // namespace
+
+Try<NodeFile> read_node_file(const std::string& path, std::string& problem) {
+    NodeFile file;
+    problem = DP_TRY(NodeFileReader(path, file).read());
+    return file;
+}
+
+void shift(NodeFile& file, double by) {
+    file.node.offset = by;
+    shift(file.node.time, by);
+    for (auto& task : file.node.tasks)
+        for (auto& life : task.lives) {
+            shift(life.time, by);
+            for (auto* moment : {&life.started, &life.hello, &life.ready, &life.first_phase, &life.exited})
+                shift(*moment, by);
+            for (auto& still : life.still) shift(still, by);
+        }
+    for (auto& [number, generation] : file.generations) generation.began += by;
+    for (auto& [number, end] : file.ends) end.at += by;
+    for (auto& event : file.events) event.at += by;
+}
+
+}  // namespace dp

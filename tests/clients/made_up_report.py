@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes a made-up run report as JSON: a start, steps, a slow rank, a death and restart, a hang."""
+
+import argparse
+import json
+import random
+
+RANKS_PER_NODE = 8
+WORD_OF_LETTER = {
+    "s": "start", "c": "compute", "m": "communication", "w": "waiting", "l": "load", "k": "checkpoint", "i": "idle",
+    "u": "unlabelled", "h": "hang", "r": "restart", "x": "repeated", "e": "ended", "-": "spare", "?": "unknown",
+}
+HOSTILE = "</script><script>window.pwned=1</script><img src=x onerror=window.pwned=1>\x00\x01\x1b[31m\u202eabc\u2028"
+LONG = "a very long text with no end " * 3500
+
+
+def main():
+    arguments = parse_arguments()
+    report = make_report(arguments.tasks, arguments.windows, arguments.runs, arguments.hostile)
+    print(json.dumps(report, separators=(",", ":")))
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", type=int, default=8)
+    parser.add_argument("--windows", type=int, default=600)
+    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--hostile", action="store_true")
+    return parser.parse_args()
+
+
+def make_report(tasks=8, windows=600, runs=1, hostile=False):
+    report = {"version": 1, "problems": [], "runs": [make_run(tasks, windows, i) for i in range(runs)]}
+    return make_hostile(report) if hostile else report
+
+
+def make_run(tasks, windows, seed):
+    chance = random.Random(seed)
+    window = 6.2
+    seconds = windows * window
+    slow, dead = (tasks * 3) // 8, (tasks * 5) // 8
+    made = [make_task(rank, windows, window, slow, dead, chance) for rank in range(tasks)]
+    ledger = add_ledgers(task["ledger"] for task in made)
+    allocated = sum(ledger.values())
+    middle = windows // 2 * window
+    hosts = sorted({task["host"] for task in made})
+    return {
+        "run": f"{0x9F86D081C0FFEE00 + seed:016x}", "job": 12 + seed, "step": 0, "slurm_dp": "0.9.0",
+        "began": "2026-11-28T18:00:01.250Z", "seconds": seconds - 1.5,
+        "outcome": {"how": "finished", "reason": "all ranks ended with code 0 after one restart"},
+        "world_size": tasks, "hosts": hosts[0] if len(hosts) == 1 else f"{hosts[0]} to {hosts[-1]}",
+        "settings": {"dp-timeout": str(300 + 60 * seed), "dp-restarts": "2", "dp-record": "yes", "batch": "64"},
+        "goodput": (ledger["compute"] + ledger["communication"] + ledger["load"]) / allocated, "allocated": allocated,
+        "ledger": ledger, "window": window, "windows": windows,
+        "generations": [
+            {"generation": 0, "world_size": tasks, "from": 0.1, "until": middle, "first_step": 1, "last_step": 4000,
+             "reason": f"rank {dead} on {made[dead]['host']} was killed by signal 9 (SIGKILL)"},
+            {"generation": 1, "world_size": tasks, "from": middle + 3 * window, "until": seconds - 2, "first_step": 3800,
+             "last_step": 7900, "reason": "all ranks ended"},
+        ],
+        "nodes": [make_node(i, host, windows, seconds, chance) for i, host in enumerate(hosts)],
+        "tasks": made, "events": make_events(made, slow, dead, middle, window),
+    }
+
+
+def make_task(rank, windows, window, slow, dead, chance):
+    course = make_course(rank, windows, slow, dead, chance)
+    speeds = [make_speed(letter, rank == slow, w, windows, chance) for w, letter in enumerate(course)]
+    known = [speed for speed in speeds if speed is not None]
+    start = 0.1 + chance.random() * 0.2 + (0.6 if rank == slow else 0)
+    return {
+        "host": host_of(rank), "local_id": rank % RANKS_PER_NODE, "rank": rank,
+        "exit": "was killed by signal 9 (SIGKILL), then exited with code 0" if rank == dead else "exited with code 0",
+        "moments": {"started": start, "hello": start + 0.2, "ready": start + 0.6 + chance.random() * 0.3, "first_phase": start + 1.2},
+        "steps": 7900, "step_ms": round(sum(known) / len(known), 1) if known else None,
+        "cpu_share": round(0.9 + 0.09 * chance.random(), 3), "memory_peak_mib": chance.randint(780, 860),
+        "ledger": ledger_of(course, window), "course": course, "step_ms_course": speeds,
+    }
+
+
+def host_of(rank):
+    return f"node{rank // RANKS_PER_NODE + 1:02}"
+
+
+def make_course(rank, windows, slow, dead, chance):
+    middle, repeated = windows // 2, windows // 40
+    steps = "c" * 16 + "l" if rank == slow else "cccmcccwcccmcccwl"
+    letters = []
+    for w in range(windows):
+        if w < 2:
+            letter = "s"
+        elif middle - windows // 30 <= w < middle:
+            letter = "h" if rank == dead else "w"
+        elif middle <= w < middle + 3:
+            letter = "r"
+        elif middle + 3 <= w < middle + 3 + repeated:
+            letter = "x"
+        elif w >= windows - 2 - (3 if rank % 5 == 1 else 0):
+            letter = "e"
+        elif w % 100 == 99:
+            letter = "k"
+        else:
+            letter = steps[w % len(steps)]
+        letters.append("u" if chance.random() < 0.002 else letter)
+    return "".join(letters)
+
+
+def make_speed(letter, is_slow, w, windows, chance):
+    if letter in "shre-?":
+        return None
+    drift = 1 + 0.1 * w / windows
+    return round(430 * drift * (1.28 if is_slow else 1) * (1 + chance.gauss(0, 0.03)), 1)
+
+
+def ledger_of(course, window):
+    return {word: course.count(letter) * window for letter, word in WORD_OF_LETTER.items()}
+
+
+def add_ledgers(ledgers):
+    total = dict.fromkeys(WORD_OF_LETTER.values(), 0.0)
+    for ledger in ledgers:
+        for word, seconds in ledger.items():
+            total[word] += seconds
+    return total
+
+
+def make_node(number, host, windows, seconds, chance):
+    base = 5200 + 150 * chance.random()
+    memory = [round(base * (1 - 0.8 * (2 ** -(w / 8))) + 2 * w * (number == 1) + chance.gauss(0, 20)) for w in range(windows)]
+    memory[10 : 10 + windows // 50] = [None] * (windows // 50)
+    sent = [round(max(0, 48000 + chance.gauss(0, 3000))) for _ in range(windows)]
+    received = [round(max(0, value + chance.gauss(0, 1500))) for value in sent]
+    return {"node_rank": number, "host": host, "from": 0, "until": seconds, "is_complete": number != 2,
+            "memory_mib": memory, "sent_kib_s": sent, "received_kib_s": received}
+
+
+def make_events(tasks, slow, dead, middle, window):
+    return [
+        {"at": 0.1, "host": tasks[0]["host"], "text": "the run begins"},
+        {"at": 1.4, "host": tasks[slow]["host"], "text": f"rank {slow} is ready last, 0.6 s after the others"},
+        {"at": middle, "host": tasks[dead]["host"], "text": f"rank {dead} was killed by signal 9 (SIGKILL)"},
+        {"at": middle + 3 * window, "host": tasks[0]["host"], "text": "generation 1 begins at step 3800"},
+    ]
+
+
+def make_hostile(value):
+    """The same report with hostile texts in every place that holds free text."""
+    value["problems"] = [HOSTILE, LONG]
+    for run in value["runs"]:
+        run.update({"run": HOSTILE, "hosts": HOSTILE + LONG, "slurm_dp": HOSTILE, "began": HOSTILE, "job": None, "step": None})
+        run["outcome"] = {"how": "failed", "reason": HOSTILE + LONG}
+        run["settings"].update({HOSTILE: HOSTILE, "__proto__": "x", "long": LONG, "number": 3, "none": None})
+        run["goodput"] = None
+        for part in run["generations"]:
+            part["reason"] = HOSTILE
+        for part in run["nodes"]:
+            part["host"] = HOSTILE + str(part["node_rank"])
+        for task in run["tasks"][:3]:
+            task.update({"host": HOSTILE, "exit": HOSTILE + LONG, "moments": {}, "step_ms": None, "cpu_share": None, "rank": None})
+            task.update({"memory_peak_mib": None, "course": HOSTILE, "step_ms_course": []})
+        run["events"] += [{"at": 5, "host": HOSTILE, "text": HOSTILE}, {"at": 6, "host": LONG, "text": LONG}]
+    return value
+
+
+if __name__ == "__main__":
+    main()

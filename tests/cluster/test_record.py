@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--dp-record: what a step did can be read afterwards, however it ended, and recording it never hurts it."""
+import json
+import os
+import re
+import signal
+import time
+
+import jsonschema
+import pytest
+from conftest import planted_on
+from localcluster.harness import BUILD
+from localcluster.names import CHECKOUT
+from test_restarts import ranks_of
+
+pytestmark = pytest.mark.usefixtures("one_step_each")
+
+RANK = os.path.join(BUILD, "tests/rank")
+DPCTL = os.path.join(BUILD, "bin/dpctl")
+RECORDS = "/home/alice/records"
+with open(os.path.join(CHECKOUT, "packaging/schemas/report.schema.json"), encoding="utf-8") as file:
+    SCHEMA = jsonschema.Draft202012Validator(json.load(file))
+TWO_NODES = ["srun", "-N2", "--ntasks-per-node=2", "-m", "block", f"--dp-record={RECORDS}"]
+
+
+@pytest.fixture(autouse=True)
+def no_records(cluster):
+    cluster.run(["rm", "-rf", RECORDS], check=True)
+
+
+def report(cluster, *places):
+    done = cluster.run([DPCTL, "report", "--json", *(places or [RECORDS])], check=True)
+    said = json.loads(done.stdout)
+    SCHEMA.validate(said)
+    for run in said["runs"]:
+        assert abs(sum(run["ledger"].values()) - run["allocated"]) < 0.01 + 1e-5 * run["allocated"], run["ledger"]
+        for task in run["tasks"]:
+            assert abs(sum(task["ledger"].values()) - run["seconds"]) < 0.02, task
+    return said
+
+
+def only_run(cluster):
+    said = report(cluster)
+    assert len(said["runs"]) == 1 and said["problems"] == [], said["problems"]
+    return said["runs"][0]
+
+
+def own_lines(done):
+    return [line for line in done.stderr.splitlines() if line.startswith("slurm-dp")]
+
+
+def test_a_run_says_where_the_time_of_each_rank_went(cluster):
+    # Rank 3 is slow: the others wait for it.
+    done = cluster.run([*TWO_NODES, "--dp-slow=0", RANK, "pace", "400", "3", "400"], timeout=60)
+    assert done.returncode == 0 and own_lines(done) == [], done.stderr
+    files = cluster.run(["ls", RECORDS], check=True).stdout.split()
+    assert len(files) == 2 and all(re.fullmatch(r"\d+\.0-[0-9a-f]{16}-node0[12]\.dprecord", name) for name in files), files
+    run = only_run(cluster)
+    assert run["outcome"] == {"how": "finished", "reason": ""} and run["world_size"] == 4 and run["hosts"] == "node[01-02]"
+    assert [(task["rank"], task["host"], task["exit"]) for task in run["tasks"]] == [
+        (rank, f"node0{rank // 2 + 1}", "exited with code 0") for rank in range(4)]
+    for task in run["tasks"]:
+        assert 380 <= task["steps"] <= 400, task["steps"]
+        assert len(task["course"]) == run["windows"] and task["memory_peak_mib"] > 0
+        moments = task["moments"]
+        assert moments["started"] <= moments["hello"] <= moments["first_phase"] <= run["seconds"], moments
+    slow = run["tasks"][3]
+    for quick in run["tasks"][:3]:
+        assert quick["ledger"]["waiting"] > 3 * slow["ledger"]["waiting"] + 1, (quick["ledger"], slow["ledger"])
+    assert 0 < run["goodput"] < 1 and run["settings"]["dp-slow"] == "0"
+    said = cluster.run([DPCTL, "report", RECORDS], check=True).stdout
+    assert "finished" in said and "goodput" in said and "waiting for others" in said, said
+    ledger = json.loads(cluster.run([DPCTL, "ledger", "--json", RECORDS], check=True).stdout)
+    SCHEMA.validate(ledger)
+    assert ledger["runs"][0]["ledger"] == run["ledger"]
+    cluster.run([DPCTL, "report", "--html", f"{RECORDS}/page.html", RECORDS], check=True)
+    cluster.assert_nothing_left()
+
+
+def test_a_restart_is_recorded(cluster):
+    step = cluster.popen([*TWO_NODES, "--dp-on-failure=restart", "--no-kill", RANK, "meet", "5"])
+    for _ in range(4):
+        assert " met" in step.stdout.readline()
+    time.sleep(1)
+    os.kill(ranks_of(cluster)[2], signal.SIGKILL)
+    _, err = step.communicate(timeout=60)
+    assert step.returncode == 0, err
+    run = only_run(cluster)
+    assert run["outcome"]["how"] == "finished", run["outcome"]
+    assert [one["generation"] for one in run["generations"]] == [0, 1]
+    assert run["generations"][0]["reason"] == "rank 2 on node02 was killed by signal 9 (SIGKILL)"
+    assert 0 < run["ledger"]["restart"] < 20 and run["goodput"] is None, run["ledger"]
+    assert any("generation 1 began" in event["text"] for event in run["events"]), run["events"]
+
+
+def test_a_death_ends_the_record_with_its_reason(cluster):
+    step = cluster.popen([*TWO_NODES, "--dp-world=auto", RANK, "meet", "600"])
+    for _ in range(4):
+        assert " met" in step.stdout.readline()
+    os.kill(ranks_of(cluster)[1], signal.SIGSEGV)
+    _, err = step.communicate(timeout=60)
+    assert step.returncode != 0
+    cluster.assert_nothing_left()
+    run = only_run(cluster)
+    assert run["outcome"] == {"how": "failed", "reason": "rank 1 on node01 was killed by signal 11 (SIGSEGV)"}
+    assert all(node["is_complete"] for node in run["nodes"]), "the rest was written after the ranks were killed"
+
+
+# The daemons kill what is in their step: not who writes what they saw.
+def test_the_end_of_ranks_that_do_not_want_to_end_is_recorded(cluster):
+    stubborn = ["sh", "-c", "trap '' TERM; echo $$; [ $RANK != 0 ] || exit 3; sleep 600 & wait; sleep 600"]
+    done = cluster.run([*TWO_NODES, "--dp-world=auto", *stubborn], timeout=60)
+    assert done.returncode != 0
+    cluster.assert_nothing_left()
+    run = only_run(cluster)
+    assert run["outcome"] == {"how": "failed", "reason": "rank 0 on node01 exited with code 3"}
+    assert all(node["is_complete"] for node in run["nodes"])
+
+
+def test_a_cancelled_step_can_be_read(cluster):
+    step = cluster.popen([*TWO_NODES, "--dp-world=auto", RANK, "meet", "600"])
+    for _ in range(4):
+        assert " met" in step.stdout.readline()
+    time.sleep(1.5)
+    cluster.run(["scancel", "-u", "alice"], check=True)
+    step.communicate(timeout=30)
+    cluster.assert_nothing_left()
+    said = report(cluster)
+    assert len(said["runs"]) == 1 and said["runs"][0]["seconds"] >= 1, said
+    assert sum(said["runs"][0]["ledger"][word] for word in ("unlabelled", "start")) > 4
+
+
+def test_a_full_disk_ends_the_recording_and_not_the_step(cluster):
+    cluster.run(["mkdir", RECORDS], check=True)
+    with planted_on(cluster, "node02", f"mount -t tmpfs -o size=64k,mode=1777 none {RECORDS} && head -c 1M /dev/zero > {RECORDS}/x; true", f"umount {RECORDS}"):
+        done = cluster.run([*TWO_NODES, "--dp-world=auto", RANK, "meet", "2"], timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert len(own_lines(done)) == 1, done.stderr
+    assert re.fullmatch(r"slurm-dp: node02 records no longer \(--dp-record\): /home/alice/records/\S+-node02\.dprecord: No space left on device; the step goes on",
+                        own_lines(done)[0]), done.stderr
+    said = report(cluster)
+    assert [node["host"] for node in said["runs"][0]["nodes"]] == ["node01"]
+    assert len(said["problems"]) == 1 and "the records of 1 of 2 nodes are missing" in said["problems"][0], said["problems"]
+    cluster.assert_idle()
+    cluster.assert_nothing_left()
+
+
+def test_a_directory_that_is_not_the_users_ends_the_recording_and_not_the_step(cluster):
+    done = cluster.run(["srun", "-N2", "--dp-record=/root/records", "true"], timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert [line.partition(": /root")[0] for line in sorted(own_lines(done))] == [f"slurm-dp: node0{node} records no longer (--dp-record)" for node in (1, 2)], done.stderr
+    assert all("Permission denied; the step goes on" in line for line in own_lines(done))
+
+
+def test_a_pipe_in_the_directorys_place_holds_up_nobody(cluster):
+    folder = f"{RECORDS}/slow"
+    cluster.run(f"mkdir -p {RECORDS} && mkfifo {folder}", check=True)
+    begin = time.monotonic()
+    done = cluster.run(["srun", "-N2", f"--dp-record={folder}", RANK, "meet", "1"], timeout=60)
+    assert done.returncode == 0 and time.monotonic() - begin < 20, done.stderr
+    assert all("Not a directory" in line for line in own_lines(done)), done.stderr
+    cluster.assert_nothing_left()
+
+
+def test_a_site_can_record_every_step(another_cluster):
+    site = another_cluster(plugstack_args=f"record={RECORDS}/%j")
+    site.run(["rm", "-rf", RECORDS], check=True)
+    assert site.run(["srun", "-N2", "--dp-world=auto", "true"]).returncode == 0
+    assert site.run(["srun", "-N2", "--dp-record=off", "true"]).returncode == 0
+    assert site.run(["srun", "-N2", "true"]).returncode == 0
+    folders = site.run(["ls", RECORDS], check=True).stdout.split()
+    assert len(folders) == 1 and folders[0].isdigit(), folders
+    said = report(site, f"{RECORDS}/{folders[0]}")
+    assert said["runs"][0]["job"] == int(folders[0]) and len(said["runs"][0]["nodes"]) == 2
+
+
+def test_runs_of_one_job_are_also_told_together(cluster):
+    cluster.run(["sbatch", "-W", "-N2", f"--dp-record={RECORDS}", "-o", "/dev/null", "--wrap", f"srun {RANK} pace 100 0 0; srun sh -c true"],
+                cwd="/home/alice", timeout=60, check=True)
+    said = report(cluster)
+    assert [run["step"] for run in said["runs"]] == [0, 1] and len(said["jobs"]) == 1
+    job = said["jobs"][0]
+    assert job["runs"] == 2 and abs(job["allocated"] - sum(run["allocated"] for run in said["runs"])) < 0.01
+
+
+def test_nothing_recorded_is_one_line(cluster):
+    cluster.run(["mkdir", RECORDS], check=True)
+    for place, why in ((RECORDS, "there is no record"), (f"{RECORDS}/nowhere", "there is no such directory")):
+        done = cluster.run([DPCTL, "report", place])
+        assert done.returncode == 1 and done.stdout == "" and len(done.stderr.splitlines()) == 1 and why in done.stderr, done.stderr

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A file of a record (--dp-record): whatever is in it, each task's time is somewhere, once.
+#include <google/protobuf/stubs/logging.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <numeric>
+#include <string>
+
+#include "base/fd.hpp"
+#include "record/run.hpp"
+#include "record/timeline.hpp"
+#include "target.hpp"
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    using namespace dp;
+    google::protobuf::SetLogHandler(nullptr);
+    const Fd file(memfd_create("record", MFD_CLOEXEC));
+    if (!file || write(file.get(), data, size) != static_cast<ssize_t>(size)) return 0;
+    const auto records = read_records({"/proc/self/fd/" + std::to_string(file.get())});
+    if (!records) return 0;
+    for (const RecordedRun& run : records->runs) {
+        const auto timeline = read_timeline(run);
+        fuzz::must(timeline.has_value(), "what was read once is read again");
+        double sum = 0;
+        for (const double one : timeline->ledger) {
+            fuzz::must(one >= 0, "no time is negative");
+            sum += one;
+        }
+        fuzz::must(std::abs(sum - timeline->allocated) <= 1e-6 * timeline->allocated + 0.01,
+                   "the ledger sums to the allocated time");
+    }
+    return 0;
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The record's bytes reach another program in order, and whatever that does, the daemon goes on.
+#include "loop/record_writer.hpp"
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+#include "common/read_file.hpp"
+#include "server_test.hpp"
+
+namespace dp {
+namespace {
+
+class RecordWriterTest : public ServerTest {
+ protected:
+    std::vector<std::string> failures;
+    std::string file = testing::TempDir() + "/record-" + std::to_string(getpid());
+    ~RecordWriterTest() override { unlink(file.c_str()); }
+
+    std::vector<std::string> shell(const std::string& text) const {
+        return {"/bin/sh", "-c", text, "writer", file};
+    }
+    std::function<void(const std::string&)> on_failure() {
+        return [this](const std::string& why) { failures.push_back(why); };
+    }
+    static double seconds_of(const std::function<void()>& what) {
+        const auto begin = std::chrono::steady_clock::now();
+        what();
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    }
+};
+
+TEST_F(RecordWriterTest, WhatWasAddedBeforeAndAfterIsWritten) {
+    RecordWriter writer(shell("cat > $1"), on_failure());
+    writer.add("before ");
+    writer.start(base.get());
+    // More than a pipe takes at once.
+    const std::string many(size_t{300} << 10, 'x');
+    writer.add(many);
+    writer.add(" last");
+    writer.finish();
+    EXPECT_EQ(read_file(file), "before " + many + " last");
+    EXPECT_TRUE(failures.empty());
+}
+
+TEST_F(RecordWriterTest, ItsReasonIsToldOnce) {
+    RecordWriter writer(shell("echo 'FILE: No space left on device'; exec sleep 0"), on_failure());
+    writer.start(base.get());
+    ASSERT_TRUE(run([&] { return !failures.empty(); }));
+    for (int i = 0; i < 3; ++i) writer.add("more");
+    writer.finish();
+    EXPECT_EQ(failures, std::vector<std::string>{"FILE: No space left on device"});
+}
+
+// A short step is over before its daemon has heard that.
+TEST_F(RecordWriterTest, ItsReasonIsToldAtTheEnd) {
+    RecordWriter writer(shell("cat > /dev/null; sleep 0.1; echo no"), on_failure());
+    writer.start(base.get());
+    writer.finish();
+    EXPECT_EQ(failures, std::vector<std::string>{"no"});
+}
+
+TEST_F(RecordWriterTest, OneThatCannotStartIsTold) {
+    RecordWriter writer({"/nonexistent/dpctl", "write-record"}, on_failure());
+    writer.start(base.get());
+    writer.add("more");
+    writer.finish();
+    ASSERT_EQ(failures.size(), 1u);
+    EXPECT_NE(failures[0].find("cannot be started"), std::string::npos);
+}
+
+TEST_F(RecordWriterTest, AFileSystemThatHangsHoldsUpNobody) {
+    RecordWriter writer(shell("sleep 1000"), on_failure());
+    writer.start(base.get());
+    const std::string some(size_t{256} << 10, 'x');
+    EXPECT_LT(seconds_of([&] {
+                  for (int i = 0; i < 8; ++i) writer.add(some);
+              }),
+              0.4);
+    EXPECT_TRUE(failures.empty()) << "it may come back";
+    const double waited = seconds_of([&] { writer.finish(); });
+    EXPECT_GE(waited, 0.4);
+    EXPECT_LT(waited, 5);
+}
+
+TEST_F(RecordWriterTest, WhatWaitsIsBounded) {
+    RecordWriter writer(shell("sleep 1000"), on_failure());
+    writer.start(base.get());
+    const std::string some(size_t{1} << 20, 'x');
+    for (int i = 0; i < 6; ++i) writer.add(some);
+    EXPECT_EQ(failures, std::vector<std::string>{"the file system has taken nothing for a long time"});
+    EXPECT_LT(seconds_of([&] { writer.finish(); }), 0.3);
+}
+
+// The daemon's own program.
+class WriteRecordTest : public RecordWriterTest {
+ protected:
+    std::vector<std::string> writing(const std::string& path) const {
+        return {DP_TEST_DAEMON, "write-record", path};
+    }
+    void write(const std::string& path, const std::string& bytes) {
+        RecordWriter writer(writing(path), on_failure());
+        writer.add(bytes);
+        writer.start(base.get());
+        writer.finish();
+    }
+};
+
+TEST_F(WriteRecordTest, MakesItsFolders) {
+    const std::string folder = file + ".d";
+    write(folder + "/one/two/record", "all of it");
+    EXPECT_EQ(read_file(folder + "/one/two/record"), "all of it");
+    EXPECT_TRUE(failures.empty());
+    std::filesystem::remove_all(folder);
+}
+
+TEST_F(WriteRecordTest, NeverWritesToWhatIsThere) {
+    std::ofstream(file) << "precious";
+    const std::string link = file + ".link", dangling = file + ".dangling";
+    std::filesystem::create_symlink(file, link);
+    std::filesystem::create_symlink(file + ".nowhere", dangling);
+    for (const auto& path : {file, link, dangling}) write(path, "a record");
+    EXPECT_EQ(read_file(file), "precious");
+    EXPECT_FALSE(std::filesystem::exists(file + ".nowhere"));
+    ASSERT_EQ(failures.size(), 3u);
+    EXPECT_EQ(failures[0], file + ": File exists");
+    for (const auto& path : {link, dangling}) std::filesystem::remove(path);
+}
+
+TEST_F(WriteRecordTest, WhyItCannotBeMadeIsSaid) {
+    RecordWriter writer(shell(std::string("exec ") + DP_TEST_DAEMON + " write-record $1/record"),
+                        on_failure());
+    std::ofstream(file) << "no directory";
+    writer.start(base.get());
+    writer.add("more");
+    writer.finish();
+    EXPECT_EQ(failures, std::vector<std::string>{file + "/record: Not a directory"});
+}
+
+TEST_F(WriteRecordTest, GoesOnWhenItsStepIsToldToEnd) {
+    RecordWriter writer(writing(file), on_failure());
+    writer.start(base.get());
+    writer.add("before ");
+    ASSERT_TRUE(run([&] { return read_file(file) == "before "; }));
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) kill(writer.pid(), signal);
+    writer.add("after");
+    writer.finish();
+    EXPECT_EQ(read_file(file), "before after");
+}
+
+}  // namespace
+}  // namespace dp
