@@ -62,13 +62,6 @@ std::optional<std::vector<std::string>> read_plugstack(const std::string& path, 
     return lines;
 }
 
-// The line of plugstack.conf that loads the plugin, as words; none if there is no such line.
-std::vector<std::string> plugin_line(const SlurmFacts& facts) {
-    for (const std::string& line : facts.lines.value_or(std::vector<std::string>()))
-        if (auto words = words_of(line); words.size() >= 2 && words[1].ends_with(kPlugin)) return words;
-    return {};
-}
-
 Finding check_plugstack(const SlurmFacts& facts) {
     const std::string file = facts.setting("PlugStackConfig");
     if (!facts.lines)
@@ -160,6 +153,12 @@ std::map<std::string, std::string> parse_settings(std::string_view text) {
         if (value != "(null)") settings.emplace(trimmed(line.substr(0, equals)), printable(value, 1000));
     }
     return settings;
+}
+
+std::vector<std::string> plugin_line(const SlurmFacts& facts) {
+    for (const std::string& line : facts.lines.value_or(std::vector<std::string>()))
+        if (auto words = words_of(line); words.size() >= 2 && words[1].ends_with(kPlugin)) return words;
+    return {};
 }
 
 SlurmFacts read_slurm(const std::string& scontrol) {

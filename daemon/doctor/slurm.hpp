@@ -32,6 +32,8 @@ struct SlurmFacts {
 std::map<std::string, std::string> parse_settings(std::string_view text);
 
 SlurmFacts read_slurm(const std::string& scontrol);
+// The line of plugstack.conf that loads the plugin, as words; none if there is no such line. Pure.
+std::vector<std::string> plugin_line(const SlurmFacts& facts);
 Findings check_slurm(const SlurmFacts& facts);
 
 }  // namespace dp::doctor

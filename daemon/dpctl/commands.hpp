@@ -111,16 +111,21 @@ std::string stacks_json(const wire::StepStacks& step);
 // What the two above leave out, a line each: the nodes and ranks that are not known, and why.
 std::vector<std::string> not_known(const wire::StepStacks& step);
 
-// What the records of some runs say (--dp-record).
+// Which records (--dp-record): directories or files, or those of a job where the site records its steps.
+struct RecordPlaces {
+    std::vector<std::string> paths;
+    uint32_t job = 0;
+};
+// What they say.
 struct ReportOptions {
-    std::vector<std::string> places;  // directories or files
+    RecordPlaces places;
     bool json = false;
     std::string html;  // a page goes to this file; "": text or JSON to standard output
 };
 int show_report(const ReportOptions& options);
 // Of that, where the time went.
 struct LedgerOptions {
-    std::vector<std::string> places;
+    RecordPlaces places;
     bool json = false;
 };
 int show_ledger(const LedgerOptions& options);

@@ -133,16 +133,26 @@ void describe_stacks(CLI::App& words, StacksOptions& options) {
     words.add_flag("--json", options.json, "for machines");
 }
 
-void add_records(CLI::App& words, std::vector<std::string>& places) {
-    words.add_option("records", places, "directories with records, or files of one (--dp-record)")
-        ->type_name("DIR")
-        ->required();
+void add_records(CLI::App& words, RecordPlaces& places) {
+    auto* paths = words
+                      .add_option("records", places.paths,
+                                  "directories with records, or single record files (*.dprecord)")
+                      ->type_name("DIR");
+    auto* job =
+        words
+            .add_option("--job", places.job, "those of this job, where the site records its steps (record=)")
+            ->type_name("N")
+            ->check(CLI::Range(1u, UINT32_MAX))
+            ->excludes(paths);
+    words.callback([paths, job] {
+        if (paths->empty() && job->empty()) throw CLI::RequiredError("a directory with records, or --job N,");
+    });
 }
 
 void describe_report(CLI::App& words, ReportOptions& options) {
     add_records(words, options.places);
     auto* json = words.add_flag("--json", options.json, "for machines");
-    words.add_option("--html", options.html, "a page with pictures, to this file")
+    words.add_option("--html", options.html, "write one HTML page to FILE")
         ->type_name("FILE")
         ->excludes(json);
 }
@@ -240,13 +250,14 @@ std::vector<Command> add_commands(CLI::App& app) {
         add<ReportOptions>(
             app, "report",
             "What a recorded run did (--dp-record): where each rank's time went, how it started, what "
-            "happened and when,\nas tables, or with --html as a page with pictures. Several runs are shown "
-            "side by side.",
+            "happened and when,\nas tables, or with --html as a page with pictures. Several runs follow "
+            "one another; the page also compares them.",
             show_report, describe_report),
-        add<LedgerOptions>(app, "ledger",
-                           "Where the time of a recorded run's tasks went, and how much of it was goodput: "
-                           "sums to all of it,\nalso over restarts, and over the runs of a requeued job.",
-                           show_ledger, describe_ledger),
+        add<LedgerOptions>(
+            app, "ledger",
+            "Where the time of a recorded run's tasks went, and how much of it was goodput. Every second "
+            "is counted once,\nacross restarts and the runs of a requeued job.",
+            show_ledger, describe_ledger),
         add<DoctorOptions>(
             app, "doctor",
             "Whether this machine is fit for a training: limits, names and network, Slurm's configuration, "

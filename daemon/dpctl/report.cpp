@@ -13,18 +13,21 @@
 #include "base/text.hpp"
 #include "dpctl/commands.hpp"
 #include "dpctl/query.hpp"
+#include "dpctl/site_records.hpp"
 
 namespace dp {
 namespace {
 
-Try<Report> read_report(const std::vector<std::string>& places) {
+Try<Report> read_report(const RecordPlaces& places) {
     // It would print lines of its own about a damaged file.
     google::protobuf::SetLogHandler(nullptr);
-    Records records = DP_TRY(read_records(places));
+    std::vector<std::string> paths = places.paths;
+    if (places.job != 0) paths = DP_TRY(records_of_job(places.job));
+    Records records = DP_TRY(read_records(paths));
     Report report;
     report.problems = std::move(records.problems);
     for (RecordedRun& run : records.runs) {
-        Timeline timeline = DP_TRY(read_timeline(run));
+        Timeline timeline = DP_TRY(read_timeline(run, records.runs.size()));
         report.runs.push_back({std::move(run), std::move(timeline)});
     }
     return report;

@@ -44,11 +44,10 @@ std::string ledger_table(const SpentTimes& ledger, double allocated) {
 
 std::string goodput_text(const SpentTimes& ledger, double allocated) {
     const auto good = goodput(ledger);
-    return "  goodput " +
-           (good ? fmt::format("{:.1f} %", 100 * *good)
-                 : std::string("not known: no rank has said what it did (dp_phase)")) +
-           " of " + duration_in_words(allocated) + " of all tasks\n  " + bar_of(ledger, allocated) + "\n" +
-           ledger_table(ledger, allocated);
+    const std::string all = duration_in_words(allocated) + " of task time\n";
+    return (good ? fmt::format("  goodput {:.1f} % of {}", 100 * *good, all)
+                 : "  goodput not known: no rank has said what it did (dp_phase); " + all) +
+           "  " + bar_of(ledger, allocated) + "\n" + ledger_table(ledger, allocated);
 }
 
 std::string outcome_in_words(const RecordedRun& run) {
@@ -60,7 +59,7 @@ std::string outcome_in_words(const RecordedRun& run) {
         case RecordedRun::How::unknown:
             break;
     }
-    return "its end is not known: " + run.outcome.reason;
+    return "end not known: " + run.outcome.reason;
 }
 
 std::string heading(const RecordedRun& run) {
@@ -119,9 +118,9 @@ std::string tasks_text(const ReportedRun& one) {
         std::ranges::sort(rows, std::greater(), &Row::own_step);
         rows.resize(kMostTasks);
     }
-    std::vector<std::vector<std::string>> lines = {{"rank", "host", "steps", "ms/step", "own", "compute",
+    std::vector<std::vector<std::string>> lines = {{"rank", "host", "steps", "ms/step", "own ms", "compute",
                                                     "communication", "waiting", "load", "CPU", "memory",
-                                                    "ended"}};
+                                                    "exit"}};
     for (const Row& row : rows) {
         const RankLife* last = row.task->last_as_rank();
         const double running = running_seconds(row.timeline->ledger);
@@ -141,7 +140,7 @@ std::string tasks_text(const ReportedRun& one) {
     }
     return "\n  ranks" +
            (all > kMostTasks
-                ? fmt::format(", the {} of {} with the most time of their own for a step", kMostTasks, all)
+                ? fmt::format(", the {} of {} whose own time for a step is longest", kMostTasks, all)
                 : "") +
            "\n" +
            aligned(lines, 4, {true, false, true, true, true, true, true, true, true, true, true, false});
@@ -170,7 +169,7 @@ std::string start_text(const RecordedRun& run) {
         lines.push_back({moment.name, "median " + duration_in_words(all[all.size() / 2].first),
                          "last " + duration_in_words(all.back().first), all.back().second});
     }
-    return lines.empty() ? "" : "\n  start, since the first daemon's\n" + aligned(lines, 4);
+    return lines.empty() ? "" : "\n  start-up, since the first daemon started\n" + aligned(lines, 4);
 }
 
 std::string events_text(const RecordedRun& run) {
@@ -183,7 +182,7 @@ std::string events_text(const RecordedRun& run) {
 
 std::string problems_text(const Report& report) {
     std::string out;
-    for (const auto& problem : report.problems) out += "not shown: " + problem + "\n";
+    for (const auto& problem : report.problems) out += "problem: " + problem + "\n";
     return out.empty() ? "" : out + "\n";
 }
 

@@ -39,7 +39,9 @@ Node::Node(DaemonConfig config, NodeFacts facts, Time now)
 
 NodeActions Node::take() {
     out_.to_broker = outbox_.take();
-    for (auto& message : out_.to_broker) message.set_generation(generation_.number);
+    out_.news = outbox_.take_news();
+    for (auto* messages : {&out_.to_broker, &out_.news})
+        for (auto& message : *messages) message.set_generation(generation_.number);
     return std::exchange(out_, {});
 }
 

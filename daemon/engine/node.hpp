@@ -51,7 +51,8 @@ struct NodeActions {
     // To queries. Close the connection afterwards; who asks for usage may ask again.
     std::vector<std::pair<ConnectionId, wire::ToRank>> answers;
     std::vector<wire::FromNode> to_broker;
-    std::optional<NodePlan> plan;  // publish it
+    std::vector<wire::FromNode> news;  // with --dp-record, of ranks: record it
+    std::optional<NodePlan> plan;      // publish it
     // Publish that there is none, and why; "": the user is told elsewhere.
     std::optional<std::string> no_plan;
     // Send this signal to the step's processes on this node; where there are keepers, SIGTERM to their ranks' process
@@ -192,7 +193,7 @@ class Node {
     std::set<Caller> waiting_;       // calls that were not answered yet
     wire::Deaths deaths_;            // what those hear who come later
     std::set<ConnectionId> askers_;  // whose query was not answered yet
-    Outbox outbox_;
+    Outbox outbox_{config_.settings.wants_record()};
     Heartbeats heartbeats_;
     Election election_;
     std::map<uint32_t, wire::FromNode> supporters_;  // what they said

@@ -59,7 +59,7 @@ void Node::perform(const Election::Actions& actions, Time now) {
     if (actions.seek || actions.disconnect) {
         out_.seek = actions.seek;
         out_.disconnect = actions.disconnect;
-        outbox_ = Outbox();
+        outbox_.reopen();
     }
     for (const uint32_t node : actions.refused) {
         supporters_.erase(node);
@@ -103,7 +103,7 @@ void Node::found_broker(Time now) {
     if (election_.is_under_way()) config_.broker_host = printable(election_.target().host(), 64);
     election_.found();
     lost_broker_.reset();
-    if (std::exchange(broker_.gone, false) && config_.broker) outbox_ = Outbox();
+    if (std::exchange(broker_.gone, false) && config_.broker) outbox_.reopen();
     broker_.closed_at.reset();
     broker_.heard = now;
     lease_.reset();

@@ -20,18 +20,24 @@ inline constexpr Time kExitBatch{50};
 
 class Outbox {
  public:
+    // `keeps_news`: for the node's record, which goes on where no broker listens.
+    explicit Outbox(bool keeps_news = false) : keeps_news_(keeps_news) {}
+
     void send(wire::FromNode message) {
+        if (keeps_news_ && message.has_rank()) news_.push_back(message);
         if (broker_ == Broker::gone) return;
         messages_.push_back(std::move(message));
         flush();
     }
     void batch_hello(const wire::Hellos::Rank& hello, Time now) {
+        if (keeps_news_) *news_.emplace_back().mutable_hellos()->add_ranks() = hello;
         if (broker_ == Broker::gone) return;
         if (messages_.size() == ready_ || !messages_.back().has_hellos()) messages_.emplace_back();
         *messages_.back().mutable_hellos()->add_ranks() = hello;
         flush_at_ = earlier(flush_at_, now + kHelloBatch);
     }
     void batch_exit(wire::FromNode message, Time now) {
+        if (keeps_news_) news_.push_back(message);
         if (broker_ == Broker::gone) return;
         messages_.push_back(std::move(message));
         flush_at_ = earlier(flush_at_, now + kExitBatch);
@@ -48,12 +54,20 @@ class Outbox {
         messages_.insert(messages_.begin(), std::move(first));
         ++ready_;
     }
+    // Another broker is awaited.
+    void reopen() {
+        close();
+        broker_ = Broker::awaited;
+    }
     // The broker is gone.
     void close() {
         broker_ = Broker::gone;
         messages_.clear();
         flush();
     }
+
+    // What was said of ranks since the last time, sent or not.
+    std::vector<wire::FromNode> take_news() { return std::exchange(news_, {}); }
 
     void expire(Time now) {
         if (flush_at_ && now >= *flush_at_) flush();
@@ -69,6 +83,8 @@ class Outbox {
     }
 
  private:
+    bool keeps_news_;
+    std::vector<wire::FromNode> news_;
     enum class Broker { awaited, there, gone } broker_ = Broker::awaited;
     std::vector<wire::FromNode> messages_;
     size_t ready_ = 0;              // how many of them, from the first on, wait for nothing but the broker

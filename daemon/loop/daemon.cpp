@@ -346,7 +346,7 @@ void Daemon::note_nccl_file(const ControlEvent& event) {
 void Daemon::make_recorder() {
     recorder_.emplace(config_, secret_, [this](const std::string& why) {
         tasks_.exempt(0);
-        log_line(config_.host + " records no longer (--dp-record): " + why + "; the step goes on");
+        log_line(config_.host + " has stopped recording (--dp-record): " + why + "; the step goes on");
     });
 }
 
@@ -515,6 +515,8 @@ void Daemon::perform(const NodeActions& actions) {
     if (actions.plan) start_recording();
     if (recorder_ && (actions.plan || actions.next_life))
         recorder_->begin_generation(config_, actions.plan ? *actions.plan : *actions.next_life);
+    if (recorder_)
+        for (const auto& message : actions.news) recorder_->note(message);
     for (const auto& [connection, message] : actions.to_ranks) ranks_.send(connection, message);
     for (ConnectionId connection : actions.close) ranks_.close(connection);
     for (const auto& [asker, message] : actions.answers) {
@@ -562,7 +564,6 @@ void Daemon::send(const std::vector<wire::FromNode>& messages) {
     bool leaves = false;
     for (const auto& message : messages) {
         leaves |= message.has_leave();
-        if (recorder_) recorder_->note(message);
         if (broker_)
             mail_.to_broker.push_back(message);
         else if (broker_link_)

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,8 +15,8 @@
 
 namespace dp {
 
-// How often it is looked whether a program that was killed has ended, 1 ms after the other.
-constexpr int kReapTries = 20;
+// How long a program that was killed may take to end, in ms, before its owner has to look again.
+constexpr int kReapPatience = 20;
 
 std::string dpctl_program() {
     std::array<char, 4096> own{};
@@ -90,7 +91,7 @@ size_t HelperRun::give(std::string_view bytes) const {
     return given;
 }
 
-void HelperRun::complete(std::string_view rest, Time patience) {
+bool HelperRun::complete(std::string_view rest, Time patience) {
     const auto deadline = Clock::now() + patience;
     const auto is_ready = [&](int fd, short what) {
         for (;;) {
@@ -103,7 +104,8 @@ void HelperRun::complete(std::string_view rest, Time patience) {
     rest.remove_prefix(give(rest));
     while (!rest.empty() && is_ready(input_.get(), POLLOUT)) rest.remove_prefix(give(rest));
     hush();
-    while (program_ != 0 && event_ && is_ready(output_.get(), POLLIN)) on_output(-1, EV_READ, this);
+    while (event_ && is_ready(output_.get(), POLLIN)) on_output(-1, EV_READ, this);
+    return !event_;
 }
 
 pid_t HelperRun::end() {
@@ -138,8 +140,10 @@ void HelperRun::on_output(int, short what, void* run) {
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) return self.wait_for_output();
     // It has closed its output: it ends now, if no file system keeps it.
     kill(self.program_, SIGKILL);
-    for (int i = 0; i < kReapTries && waitpid(self.program_, nullptr, WNOHANG) == 0; ++i) usleep(1000);
-    self.program_ = 0;
+    pollfd ended{static_cast<int>(syscall(SYS_pidfd_open, self.program_, 0)), POLLIN, 0};
+    const Fd owner(ended.fd);
+    if (ended.fd >= 0) poll(&ended, 1, kReapPatience);
+    if (waitpid(self.program_, nullptr, WNOHANG) != 0) self.program_ = 0;
     self.finish(End::done);
 }
 

@@ -49,8 +49,8 @@ class HelperRun {
     void hush() { input_.reset(); }
     // As much of it as its standard input takes without waiting; returns how many bytes.
     size_t give(std::string_view bytes) const;
-    // Gives it the rest, closes its standard input and waits until it has ended; no longer than this.
-    void complete(std::string_view rest, Time patience);
+    // Gives it the rest, closes its standard input and waits until it has closed its output. False: it has not within this time.
+    bool complete(std::string_view rest, Time patience);
     // 0: it does not run.
     pid_t pid() const { return program_; }
     // From now on it may run for as long as it likes.

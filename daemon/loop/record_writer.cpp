@@ -13,9 +13,10 @@ constexpr size_t kMaxSaid = 1000;  // bytes
 }  // namespace
 
 RecordWriter::RecordWriter(std::vector<std::string> command,
-                           std::function<void(const std::string&)> on_failure)
+                           std::function<void(const std::string&)> on_failure, Time patience)
     : command_(std::move(command)),
       on_failure_(std::move(on_failure)),
+      patience_(patience),
       program_(
           [this](std::string& said) {
               said_ += std::exchange(said, "");
@@ -45,7 +46,8 @@ void RecordWriter::add(std::string_view bytes) {
 
 void RecordWriter::finish() {
     is_finishing_ = true;
-    if (!has_failed_ && has_started_) program_.complete(unwritten_, kRecordPatience);
+    if (has_failed_ || !has_started_ || program_.complete(unwritten_, patience_)) return;
+    fail_with("its end could not be written within " + words(patience_));
 }
 
 void RecordWriter::flush() {

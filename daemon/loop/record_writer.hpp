@@ -17,13 +17,14 @@ namespace dp {
 // What waits for a file system that hangs, in bytes; when it is more, the recording ends.
 inline constexpr size_t kMaxUnwritten = size_t{4} << 20;
 // How long a daemon that is done waits for the rest to be written.
-inline constexpr Time kRecordPatience{500};
+inline constexpr Time kRecordPatience{1000};
 
 class RecordWriter {
  public:
-    // `command`: a program and its arguments that writes its standard input to the file, and a line on standard output if it cannot.
+    // `command`: a program with its arguments; it copies standard input to the file, and prints one line if it cannot.
     // `on_failure`: once, with the reason; nothing is recorded from then on.
-    RecordWriter(std::vector<std::string> command, std::function<void(const std::string& why)> on_failure);
+    RecordWriter(std::vector<std::string> command, std::function<void(const std::string& why)> on_failure,
+                 Time patience = kRecordPatience);
     RecordWriter(const RecordWriter&) = delete;
     RecordWriter& operator=(const RecordWriter&) = delete;
 
@@ -40,6 +41,7 @@ class RecordWriter {
  private:
     std::vector<std::string> command_;
     std::function<void(const std::string&)> on_failure_;
+    Time patience_;
     std::string unwritten_;
     std::string said_;
     bool has_started_ = false, has_failed_ = false, is_finishing_ = false;

@@ -30,12 +30,12 @@ class StepRecorder {
 
     // `config`: as it is once the plan has been taken.
     void begin_generation(const DaemonConfig& config, const NodePlan& plan);
-    // Its ranks are being ended: each such news once.
+    // Its ranks are being ended. has_ended: this end is already recorded.
     bool has_ended(uint32_t generation, bool is_last) const {
         return ended_ == std::pair(generation, is_last);
     }
     void end_generation(uint32_t generation, const wire::Abort& why, bool is_last);
-    // What the node tells the broker.
+    // News of its ranks.
     void note(const wire::FromNode& message);
     // A line for the user.
     void note(const std::string& line);

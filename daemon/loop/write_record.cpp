@@ -2,6 +2,7 @@
 #include "loop/write_record.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -39,6 +40,11 @@ bool write_all(int fd, std::string_view bytes) {
     return true;
 }
 
+bool nothing_waits() {
+    pollfd input{STDIN_FILENO, POLLIN, 0};
+    return poll(&input, 1, 0) == 0;
+}
+
 int failed(const std::string& file) {
     std::printf("%s: %s\n", file.c_str(), errno_text(errno).c_str());
     return 1;
@@ -60,7 +66,9 @@ int write_record(const std::string& file) {
         // Some file systems say only then that they are full.
         if (size <= 0) return close(out.release()) == 0 ? 0 : failed(file);
         if (!write_all(out.get(), {some.data(), static_cast<size_t>(size)})) return failed(file);
-        if (const auto now = std::chrono::steady_clock::now(); now - synced >= kSyncEvery) {
+        // The daemon does not wait for a slow disk at the end.
+        if (const auto now = std::chrono::steady_clock::now();
+            now - synced >= kSyncEvery && nothing_waits()) {
             // A pipe-like or special file system cannot.
             if (fdatasync(out.get()) != 0 && errno != EINVAL && errno != EROFS) return failed(file);
             synced = now;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // `dp-rendezvousd write-record FILE`, which the daemon runs with --dp-record (record_writer.hpp): the same program, because it starts
-// soonest, and is there whatever the task sees.
+// soonest, and exists whatever file system the task sees.
 #pragma once
 
 #include <string>

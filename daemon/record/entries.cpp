@@ -87,6 +87,7 @@ TakenEntry take_entry(std::string_view bytes) {
         if (length > kMaxRecordEntry) return {{}, 0};
         if (byte & 0x80) continue;
         const size_t header = i + 1;
+        if (length == 0) return {{}, 0};  // an entry has a time, or is the first
         if (bytes.size() < header + length) return {};
         TakenEntry taken{record::Entry(), header + length};
         if (!taken.entry->ParseFromArray(bytes.data() + header, static_cast<int>(length))) return {{}, 0};

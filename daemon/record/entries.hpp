@@ -17,7 +17,7 @@
 namespace dp {
 
 inline constexpr std::string_view kRecordMagic = "slurm-dp record 1\n";
-// Of one entry, in bytes; a longer one is none.
+// Of one entry, in bytes; longer ones are rejected.
 inline constexpr size_t kMaxRecordEntry = size_t{1} << 20;
 inline constexpr size_t kMaxRecordText = 2000;
 inline constexpr std::string_view kRecordSuffix = ".dprecord";
@@ -39,7 +39,7 @@ record::Entry begin_entry(const DaemonConfig& config, const std::string& run, co
 record::Entry generation_entry(const DaemonConfig& config, const NodePlan& plan);
 record::Entry generation_end_entry(uint32_t generation, const wire::Abort& why, bool is_last);
 record::Entry note_entry(const std::string& text);
-// What the node tells the broker about its ranks.
+// News of the node's ranks.
 std::vector<record::Entry> entries_of(const wire::FromNode& message);
 
 // The file of a node in a run: "12.0-9f86d081c0ffee00-node01.dprecord", or "launch-…" where there is no job.

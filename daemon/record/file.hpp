@@ -12,7 +12,7 @@
 
 namespace dp {
 
-// Longer than any step; what claims to be later is no time.
+// Longer than any step; a later time is rejected.
 inline constexpr int64_t kLatestEntry = int64_t{400} * 86400 * 1000;  // ms
 
 class RecordFile {

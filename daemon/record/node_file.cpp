@@ -105,7 +105,7 @@ class NodeFileReader {
     }
 
     std::string begin_generation(const record::Generation& generation, double at) {
-        life_count_ += out_.node.tasks.size();
+        life_count_ += 1 + static_cast<size_t>(generation.ranks_size());
         if (static_cast<size_t>(generation.ranks_size()) > out_.node.tasks.size() ||
             (generation_ && generation.number() <= *generation_) || life_count_ > kMaxLives)
             return "a generation that cannot be; the rest is not shown";
@@ -118,6 +118,11 @@ class NodeFileReader {
         sampled_ = at;
         for (size_t local = 0; local < out_.node.tasks.size(); ++local) {
             auto& lives = out_.node.tasks[local].lives;
+            if (local >= ranks_ && !lives.empty() && !lives.back().rank) {  // as before
+                lives.back().generation = *generation_;
+                lives.back().time.until = -1;
+                continue;
+            }
             if (!lives.empty()) lives.back().is_followed = true;
             RankLife& life = lives.emplace_back();
             life.generation = *generation_;
@@ -126,7 +131,9 @@ class NodeFileReader {
             life.rank = generation.ranks(static_cast<int>(local));
             lives_[{*generation_, *life.rank}] = {local, lives.size() - 1};
         }
-        for (const auto& [when, moment] : std::exchange(early_, {})) note(moment, when);
+        for (const auto& [when, moment] : early_)
+            if (moment.generation() == *generation_) note(moment, when);
+        std::erase_if(early_, [&](const auto& one) { return one.second.generation() <= *generation_; });
         return "";
     }
 
@@ -164,7 +171,9 @@ class NodeFileReader {
 
     void note(const Moment& moment, double at) {
         if (!generation_ || moment.generation() > *generation_) {
-            if (early_.size() < kMaxEarlyMoments) early_.emplace_back(at, moment);
+            if (early_.size() == kMaxEarlyMoments) return;
+            early_.emplace_back(at, moment);
+            early_.back().second.clear_where();
             return;
         }
         if (moment.kind() == Moment::FIRST_STEP) {
@@ -206,7 +215,7 @@ class NodeFileReader {
 
     void note(const record::Sample& sample, double at) {
         const double before = std::exchange(sampled_, at);
-        for (size_t local = 0; local < ranks_; ++local) {
+        for (size_t local = 0; local < std::min(ranks_, tasks_in(sample)); ++local) {
             TaskRecord& task = out_.node.tasks[local];
             RankLife& life = task.lives.back();
             const SpentTimes times = labelled_times(sample, local);

@@ -36,7 +36,7 @@ struct NodeFile {
 // Fails if it is no record at all. Writes to `problem` what is missing of it.
 Try<NodeFile> read_node_file(const std::string& path, std::string& problem);
 
-// So much later.
+// Moves all its times by this many seconds.
 void shift(NodeFile& file, double by);
 
 }  // namespace dp

@@ -85,8 +85,10 @@ RecordedRun::Outcome outcome_of(const std::vector<NodeFile>& files, const Record
     using How = RecordedRun::How;
     for (const NodeFile& file : files)
         for (const auto& [number, end] : file.ends)
-            if (end.is_last) return {How::failed, end.reason};
-    if (run.generations.empty()) return {How::failed, "it never began"};
+            // A node that was cut off may have ended an earlier one for good; the others went on.
+            if (end.is_last && (run.generations.empty() || number >= run.generations.back().number))
+                return {How::failed, end.reason};
+    if (run.generations.empty()) return {How::failed, "its ranks never started"};
     size_t unknown = run.node_count > files.size() ? run.node_count - files.size() : 0;
     for (const NodeFile& file : files) {
         if (!is_in_last_generation(file.node, run)) continue;
@@ -96,13 +98,13 @@ RecordedRun::Outcome outcome_of(const std::vector<NodeFile>& files, const Record
             if (life.rank && life.wait_status.value_or(0) != 0 && !life.is_followed)
                 return {How::failed, "rank " + std::to_string(*life.rank) + " on " + file.node.host + " " +
                                          describe_status(*life.wait_status)};
-            is_known = is_known && !life.is_followed;
+            is_known = is_known && !life.is_followed && (!life.rank || life.wait_status);
         }
         unknown += is_known ? 0 : 1;
     }
     if (unknown > 0)
         return {How::unknown,
-                plural(unknown, "node") + (unknown == 1 ? " has" : " have") + " recorded no end"};
+                plural(unknown, "node") + " recorded no end (still running, lost, or not able to write)"};
     return {How::finished, ""};
 }
 
@@ -145,7 +147,7 @@ Try<std::vector<std::string>> files_in(const std::string& place) {
     if (error) return fail(printable(place) + ": " + error.message());
     if (files.empty())
         return fail(printable(place) + ": there is no record (*" + std::string(kRecordSuffix) +
-                    ") in it; they are made with --dp-record=DIR");
+                    ") in it; they are made with --dp-record=DIR, and subdirectories are not searched");
     std::ranges::sort(files);
     return files;
 }
@@ -198,18 +200,18 @@ Try<Records> read_records(const std::vector<std::string>& places) {
             if (same == others.end())
                 others.push_back(std::move(*file));
             else
-                records.problems.push_back(printable(path) + ": the same node of the same run as " +
-                                           printable(same->node.path) + "; not shown");
+                records.problems.push_back(printable(path) + ": has the same node and run as " +
+                                           printable(same->node.path) + "; that one is shown");
         }
     for (auto& [id, files] : by_run) records.runs.push_back(merged(std::move(files)));
     std::ranges::sort(records.runs, {}, [](const RecordedRun& run) { return std::tie(run.unix_ms, run.id); });
     if (records.runs.empty()) return fail("nothing can be shown: " + join(records.problems, "; "));
     for (const RecordedRun& run : records.runs)
         if (run.node_count > run.nodes.size())
-            records.problems.push_back("run " + run.id + ": the records of " +
-                                       std::to_string(run.node_count - run.nodes.size()) + " of " +
-                                       plural(run.node_count, "node") +
-                                       " are missing; with node-local directories, give all of them");
+            records.problems.push_back(
+                "run " + run.id + ": the records of " + std::to_string(run.node_count - run.nodes.size()) +
+                " of " + plural(run.node_count, "node") +
+                " are missing; if each node has a directory of its own, give all of them");
     return records;
 }
 

@@ -3,6 +3,7 @@
 // What a sample says of one task.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 #include "record.pb.h"
@@ -15,6 +16,14 @@ template <typename List>
 auto of_task(const List& list, size_t local) -> typename List::value_type {
     return local < static_cast<size_t>(list.size()) ? list.Get(static_cast<int>(local))
                                                     : typename List::value_type(0);
+}
+
+// Of how many tasks it says anything.
+inline size_t tasks_in(const record::Sample& sample) {
+    return static_cast<size_t>(
+        std::max({sample.idle_ms_size(), sample.compute_ms_size(), sample.load_ms_size(),
+                  sample.communication_ms_size(), sample.checkpoint_ms_size(), sample.steps_size(),
+                  sample.step_count_size(), sample.cpu_ms_size(), sample.memory_mib_size()}));
 }
 
 // What its program says that it did.

@@ -43,17 +43,19 @@ struct SpentWord {
 };
 inline constexpr std::array<SpentWord, kSpent> kSpentWords = {{
     {"compute", 'c', "compute", "forward, backward and the optimizer's step"},
-    {"communication", 'm', "communication", "the exchange itself: as much as the rank had that waited least"},
-    {"waiting", 'w', "waiting for others", "communication beyond that: slower ranks were awaited"},
+    {"communication", 'm', "communication", "the exchange itself, taken from the rank that waited least"},
+    {"waiting", 'w', "waiting for others", "the rest of the communication: waiting for slower ranks"},
     {"load", 'l', "load", "reading, preparing and uploading data"},
     {"checkpoint", 'k', "checkpoint", "writing or reading a checkpoint"},
-    {"idle", 'i', "idle", "nothing of these, as the program says"},
+    {"idle", 'i', "idle", "the program said that it was idle"},
     {"unlabelled", 'u', "unlabelled", "the program ran and did not say what it did (dp_phase)"},
-    {"start", 's', "start", "from the first daemon's start to the rank's first phase"},
+    {"start", 's', "start",
+     "from the first daemon's start to the rank's first phase (without phases: to its communicator, hello or "
+     "start)"},
     {"hang", 'h', "hang", "the rank made no progress for the hang timeout or longer"},
     {"restart", 'r', "restart", "from a failure to the first phase of the next generation"},
     {"repeated", 'x', "repeated work", "training steps that a restart threw away"},
-    {"ended", 'e', "ended", "the rank had ended, and others had not"},
+    {"ended", 'e', "ended", "the rank had ended while others still ran"},
     {"spare", '-', "spare", "a task without a rank"},
     {"unknown", '?', "not recorded", "the node's record ends before the run does"},
 }};

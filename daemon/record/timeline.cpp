@@ -57,9 +57,9 @@ Resumed resumed_after(const RecordedRun& run) {
     return resumed;
 }
 
-void add_life(const RankLife& life, const Resumed& resumed, SegmentList& segments) {
+void add_life(const RankLife& life, const Resumed& resumed, bool is_first, SegmentList& segments) {
     if (!life.rank) return segments.until(life.time.until, Spent::spare);
-    segments.until(life.running_from(), life.generation == 0 ? Spent::start : Spent::restart);
+    segments.until(life.running_from(), is_first ? Spent::start : Spent::restart);
     std::optional<int64_t> repeated_from;
     if (const auto found = resumed.find(life.generation); life.is_followed && found != resumed.end())
         repeated_from = found->second;
@@ -78,7 +78,8 @@ std::vector<Segment> segments_of(const TaskRecord& task, const NodeRecord& node,
     Spent between = Spent::start;
     for (const RankLife& life : task.lives) {
         segments.until(life.time.from, between == Spent::spare && life.rank ? Spent::restart : between);
-        add_life(life, resumed, segments);
+        // Those of a requeued job do not begin at 0.
+        add_life(life, resumed, life.generation == run.generations.front().number, segments);
         between = life.rank ? Spent::restart : Spent::spare;
     }
     const bool is_over = !task.lives.empty() && task.lives.back().rank && !task.lives.back().is_followed;
@@ -206,7 +207,7 @@ class NodeFiller {
     std::vector<int64_t> steps_;  // the training's count, by task
 
     void fill(const record::Sample& sample, const Interval& time, size_t ranks) {
-        for (size_t local = 0; local < ranks; ++local) {
+        for (size_t local = 0; local < std::min(ranks, tasks_in(sample)); ++local) {
             const int64_t step = steps_[local];
             steps_[local] += std::clamp<int64_t>(of_task(sample.step_count(), local), INT32_MIN, INT32_MAX);
             fillers_[local].fill(time, labelled_times(sample, local), of_task(sample.steps(), local), step,
@@ -254,11 +255,11 @@ void split_communication(Timeline& timeline, size_t window) {
 
 }  // namespace
 
-Try<Timeline> read_timeline(const RecordedRun& run) {
+Try<Timeline> read_timeline(const RecordedRun& run, size_t runs) {
     Timeline timeline;
     const size_t tasks = std::max<size_t>(run.task_count(), 1);
-    const size_t most =
-        std::clamp(kCells / tasks, tasks > kCells / kFewestWindows * 8 ? 1 : kFewestWindows, kMostWindows);
+    const size_t fewest = runs > 1 || tasks > kCells ? kFewestOfMany : kFewestWindows;
+    const size_t most = std::clamp(kCells / runs / tasks, fewest, kMostWindows);
     timeline.windows = std::clamp<size_t>(static_cast<size_t>(run.seconds), 1, most);
     timeline.window = std::max(run.seconds, 0.001) / static_cast<double>(timeline.windows);
     timeline.nodes.resize(run.nodes.size());

@@ -17,6 +17,8 @@ namespace dp {
 
 // The most windows that a run is divided into; fewer where there are many tasks, whose windows together are about kCells.
 inline constexpr size_t kMostWindows = 600, kFewestWindows = 100, kCells = 200'000;
+// Where there are many runs, or very many tasks.
+inline constexpr size_t kFewestOfMany = 10;
 
 struct TaskWindow {
     std::array<float, kSpent> spent{};  // seconds
@@ -46,8 +48,8 @@ struct Timeline {
     double allocated = 0;             // task-seconds: what the ledger sums to
 };
 
-// Reads the files again. Fails if one has gone, or has changed.
-Try<Timeline> read_timeline(const RecordedRun& run);
+// Reads the files again. Fails if one has gone, or has changed. `runs`: how many share the windows that there may be.
+Try<Timeline> read_timeline(const RecordedRun& run, size_t runs = 1);
 
 // While programs ran as ranks.
 double running_seconds(const SpentTimes& times);

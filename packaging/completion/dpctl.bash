@@ -30,9 +30,9 @@ _dpctl() {
             compopt -o filenames
             return
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == report ]]; then
-            words="--json --html --help"
+            words="--job --json --html --help"
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == ledger ]]; then
-            words="--json --help"
+            words="--job --json --help"
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == tiles ]]; then
             words="--conf --node --json --help"
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == top ]]; then

@@ -67,7 +67,7 @@ Fd open_daemon(int fd, pid_t pid);
 
 // How long a launcher waits for the daemon after "end": the broker stays for the other nodes (kBrokerLinger),
 // then sends its last messages (kLeaveTimeout) and the rest of its record (kRecordPatience).
-inline constexpr std::chrono::milliseconds kDaemonLeaves{5000};
+inline constexpr std::chrono::milliseconds kDaemonLeaves{5500};
 
 // Waits until the process is gone, kills it at the deadline, and waits a little longer. Waits on the pidfd,
 // not on a pipe of the process: descriptors close before a process leaves its cgroup.

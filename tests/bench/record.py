@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What --dp-record costs a launch and a training, and how soon its report is there: of 64 and 1,024 ranks for an hour, as text, JSON and a page, and
+"""What --dp-record costs a launch and a training, and how long its report takes: of 64 and 1,024 ranks for an hour, as text, JSON and a page, and
 how soon that page zooms in a browser. No peer records a step; the base is the same step without the option."""
 import json
 import os
@@ -51,7 +51,7 @@ def cost_of_a_launch(folder, rounds):
 
 
 def cost_of_a_training(folder, rounds, epochs):
-    """Its time, which the noise of the machine is in; and the CPU time of who records, which tells what cannot be seen in that."""
+    """Wall time, which is noisy, and the recorder's CPU time, which shows what the noise hides."""
     program = [*TRAINING, "--epochs", str(epochs)]
     times = interleaved([BEFORE, AFTER], rounds, lambda case: seconds_of(launched(case, folder, 2, program)), warm_up=1 if rounds > 1 else 0)
     found = paired_ratio(times[AFTER], times[BEFORE])

@@ -203,7 +203,7 @@ ELSEWHERE = {
         "tests/cluster/test_preflight.py: test_a_spare_takes_the_ranks_of_an_unfit_node",
     "srun -N2 --ntasks-per-node=4 --dp-nccl-debug=on python3 train.py": "tests/cluster/test_nccl_debug.py: test_a_death_is_followed_by_the_last_warning",
     # Its letters and units are those of one run; that one is shorter.
-    "dpctl launch -n 4 --record rec -- trainer --model=cnn --epochs 1": RECORDED,
+    "dpctl launch -n 4 --record rec -- dp-trainer --model=cnn --epochs 1": RECORDED,
     "dpctl report rec": RECORDED,
     "srun -w node02 -n1 dpctl doctor -- ./trainer": "tests/cluster/test_doctor.py: test_a_small_mtu",
     "packaging/quickstart": ".ci/run: packaging/quickstart",

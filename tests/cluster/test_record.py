@@ -46,7 +46,7 @@ def only_run(cluster):
 
 
 def own_lines(done):
-    return [line for line in done.stderr.splitlines() if line.startswith("slurm-dp")]
+    return [line for line in done.stderr.splitlines() if "--dp-record" in line]
 
 
 def test_a_run_says_where_the_time_of_each_rank_went(cluster):
@@ -63,7 +63,7 @@ def test_a_run_says_where_the_time_of_each_rank_went(cluster):
         assert 380 <= task["steps"] <= 400, task["steps"]
         assert len(task["course"]) == run["windows"] and task["memory_peak_mib"] > 0
         moments = task["moments"]
-        assert moments["started"] <= moments["hello"] <= moments["first_phase"] <= run["seconds"], moments
+        assert moments["started"] <= min(moments["hello"], moments["first_phase"]) and max(moments.values()) <= run["seconds"], moments
     slow = run["tasks"][3]
     for quick in run["tasks"][:3]:
         assert quick["ledger"]["waiting"] > 3 * slow["ledger"]["waiting"] + 1, (quick["ledger"], slow["ledger"])
@@ -121,7 +121,7 @@ def test_a_cancelled_step_can_be_read(cluster):
     step = cluster.popen([*TWO_NODES, "--dp-world=auto", RANK, "meet", "600"])
     for _ in range(4):
         assert " met" in step.stdout.readline()
-    time.sleep(1.5)
+    time.sleep(3)
     cluster.run(["scancel", "-u", "alice"], check=True)
     step.communicate(timeout=30)
     cluster.assert_nothing_left()
@@ -136,7 +136,7 @@ def test_a_full_disk_ends_the_recording_and_not_the_step(cluster):
         done = cluster.run([*TWO_NODES, "--dp-world=auto", RANK, "meet", "2"], timeout=60)
     assert done.returncode == 0, done.stderr
     assert len(own_lines(done)) == 1, done.stderr
-    assert re.fullmatch(r"slurm-dp: node02 records no longer \(--dp-record\): /home/alice/records/\S+-node02\.dprecord: No space left on device; the step goes on",
+    assert re.fullmatch(r"slurm-dp: node02 has stopped recording \(--dp-record\): /home/alice/records/\S+-node02\.dprecord: No space left on device; the step goes on",
                         own_lines(done)[0]), done.stderr
     said = report(cluster)
     assert [node["host"] for node in said["runs"][0]["nodes"]] == ["node01"]
@@ -148,7 +148,7 @@ def test_a_full_disk_ends_the_recording_and_not_the_step(cluster):
 def test_a_directory_that_is_not_the_users_ends_the_recording_and_not_the_step(cluster):
     done = cluster.run(["srun", "-N2", "--dp-record=/root/records", "true"], timeout=60)
     assert done.returncode == 0, done.stderr
-    assert [line.partition(": /root")[0] for line in sorted(own_lines(done))] == [f"slurm-dp: node0{node} records no longer (--dp-record)" for node in (1, 2)], done.stderr
+    assert [line.partition(": /root")[0] for line in sorted(own_lines(done))] == [f"slurm-dp: node0{node} has stopped recording (--dp-record)" for node in (1, 2)], done.stderr
     assert all("Permission denied; the step goes on" in line for line in own_lines(done))
 
 
@@ -172,6 +172,9 @@ def test_a_site_can_record_every_step(another_cluster):
     assert len(folders) == 1 and folders[0].isdigit(), folders
     said = report(site, f"{RECORDS}/{folders[0]}")
     assert said["runs"][0]["job"] == int(folders[0]) and len(said["runs"][0]["nodes"]) == 2
+    assert report(site, "--job", folders[0]) == said
+    missing = site.run([DPCTL, "report", "--job", "4711"])
+    assert missing.returncode == 1 and f"there is no record of job 4711 here ({RECORDS}/4711/4711.*.dprecord)" in missing.stderr, missing.stderr
 
 
 def test_runs_of_one_job_are_also_told_together(cluster):
@@ -181,6 +184,11 @@ def test_runs_of_one_job_are_also_told_together(cluster):
     assert [run["step"] for run in said["runs"]] == [0, 1] and len(said["jobs"]) == 1
     job = said["jobs"][0]
     assert job["runs"] == 2 and abs(job["allocated"] - sum(run["allocated"] for run in said["runs"])) < 0.01
+
+
+def test_where_a_site_records_nothing_that_is_said(cluster):
+    done = cluster.run([DPCTL, "ledger", "--job", "1"])
+    assert done.returncode == 1 and "plugstack.conf has no record=DIR" in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
 
 
 def test_nothing_recorded_is_one_line(cluster):

@@ -44,6 +44,7 @@ TEST(RecordEntries, AreReadAsTheyWereWritten) {
 TEST(RecordEntries, ALengthThatCannotBeIsNone) {
     EXPECT_EQ(take_entry(std::string("\x80\x80\x80\x80\x28", 5)).size, 0u) << "10 GiB";
     EXPECT_EQ(take_entry(std::string(10, '\xff')).size, 0u);
+    EXPECT_EQ(take_entry(std::string(10, '\0')).size, 0u) << "a hole in a file";
     EXPECT_EQ(take_entry(std::string("\x02\xff\xff", 3)).size, 0u) << "no entry";
 }
 
@@ -145,7 +146,7 @@ TEST_F(HostileRecordTest, MissingAndDoubleNodesAreSaid) {
     std::filesystem::copy(folder + "/node0.dprecord", folder + "/node9.dprecord");
     const auto read = records();
     ASSERT_EQ(read.problems.size(), 2u);
-    EXPECT_NE(read.problems[0].find("the same node of the same run"), std::string::npos) << read.problems[0];
+    EXPECT_NE(read.problems[0].find("has the same node and run as"), std::string::npos) << read.problems[0];
     EXPECT_NE(read.problems[1].find("the records of 2 of 3 nodes are missing"), std::string::npos)
         << read.problems[1];
 }

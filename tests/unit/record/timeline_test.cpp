@@ -232,6 +232,37 @@ TEST_F(TimelineTest, ARunThatANodeLeftMayHaveFinished) {
     EXPECT_EQ(records().runs[0].outcome.how, RecordedRun::How::finished);
 }
 
+// A node without a way to the others gives up; they go on without it.
+TEST_F(TimelineTest, WhoWasCutOffDoesNotFailTheRun) {
+    RecordedFile cut_off(folder, 0, 1, 2), other(folder, 1, 1, 2);
+    cut_off.generation(0, 0, {0})
+        .moment(0, Moment::STARTED, 0)
+        .end_of_generation(4000, 0, "node0 lost the broker", true)
+        .end(5000);
+    other.generation(0, 0, {1})
+        .moment(0, Moment::STARTED, 1)
+        .end_of_generation(5000, 0, "node0 is lost", false);
+    other.generation(6000, 1, {0}, 1)
+        .moment(6000, Moment::STARTED, 0, 1)
+        .moment(9000, Moment::EXITED, 0, 1)
+        .end(9000);
+    EXPECT_EQ(records().runs[0].outcome.how, RecordedRun::How::finished) << records().runs[0].outcome.reason;
+}
+
+TEST_F(TimelineTest, ARankWithoutAnExitHasNoKnownEnd) {
+    RecordedFile file(folder, 0, 1);
+    file.generation(0, 0, {0}, 1).moment(0, Moment::STARTED, 0).end(5000);
+    EXPECT_EQ(records().runs[0].outcome.how, RecordedRun::How::unknown);
+}
+
+// SLURM_RESTART_COUNT is where its generations begin.
+TEST_F(TimelineTest, TheStartOfARequeuedJobIsNoRestart) {
+    RecordedFile file(folder, 0, 1);
+    file.generation(1000, 3, {0}, 1).moment(2000, Moment::STARTED, 0, 3).end(5000);
+    EXPECT_NEAR(of(timeline().ledger, Spent::start), 2, 1e-3);
+    EXPECT_NEAR(of(timeline().ledger, Spent::restart), 0, 1e-3);
+}
+
 // The broker was lost, and nobody said that the generation ended.
 TEST_F(TimelineTest, TheNextGenerationEndsTheOneBeforeIt) {
     RecordedFile file(folder, 0, 1);
@@ -249,7 +280,7 @@ TEST_F(TimelineTest, TheNextGenerationEndsTheOneBeforeIt) {
 TEST_F(TimelineTest, WithoutAPlanItNeverBegan) {
     RecordedFile file(folder, 0, 2);
     file.note(1000, "no rank arrived").end(5000);
-    EXPECT_EQ(records().runs[0].outcome.reason, "it never began");
+    EXPECT_EQ(records().runs[0].outcome.reason, "its ranks never started");
     EXPECT_NEAR(of(timeline().ledger, Spent::start), 10, 1e-3);
 }
 
