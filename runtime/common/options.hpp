@@ -34,7 +34,7 @@ enum class StoreKind { hold, torch };
 enum class FailureAction { abort, report, restart };
 // Whether nodes are examined before the ranks start (daemon/doctor).
 enum class Preflight { off, quick, full };
-// Where --dp-record writes: "off", or a directory with Slurm's patterns (record/entries.hpp).
+// Where --dp-record writes: "off", or a directory with Slurm's patterns (common/slurm_patterns.hpp).
 struct RecordDirectory {
     std::string pattern;
     bool operator==(const RecordDirectory&) const = default;
