@@ -24,10 +24,20 @@ namespace {
 // What the machine loses if it crashes is as much as this.
 constexpr auto kSyncEvery = std::chrono::seconds(1);
 
-// As mkdir -p does. What is wrong shows when the file is opened.
-void make_folders(const std::string& file) {
+int failed(const std::string& what, int error) {
+    std::printf("%s: %s\n", what.c_str(), errno_text(error).c_str());
+    return 1;
+}
+
+// With its folders, as mkdir -p makes them. Where it fails, `error` is why: of the folder, if that is what is missing.
+Fd create(const std::string& file, int& error) {
+    int folder_error = ENOENT;
     for (size_t at = file.find('/', 1); at != file.npos; at = file.find('/', at + 1))
-        mkdir(file.substr(0, at).c_str(), 0777);
+        if (mkdir(file.substr(0, at).c_str(), 0777) != 0 && errno != EEXIST && errno != ENOENT)
+            folder_error = errno;
+    Fd created(open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+    error = errno == ENOENT ? folder_error : errno;
+    return created;
 }
 
 bool write_all(int fd, std::string_view bytes) {
@@ -45,32 +55,27 @@ bool nothing_waits() {
     return poll(&input, 1, 0) == 0;
 }
 
-int failed(const std::string& file) {
-    std::printf("%s: %s\n", file.c_str(), errno_text(errno).c_str());
-    return 1;
-}
-
 }  // namespace
 
 int write_record(const std::string& file) {
     // The daemon's end is this program's: it writes what the step's last moments were.
     for (const int number : {SIGTERM, SIGINT, SIGQUIT, SIGHUP}) signal(number, SIG_IGN);
-    make_folders(file);
-    Fd out(open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
-    if (!out) return failed(file);
+    int error = 0;
+    Fd out = create(file, error);
+    if (!out) return failed(file, error);
     std::array<char, 65536> some{};
     auto synced = std::chrono::steady_clock::now();
     for (;;) {
         const ssize_t size = read(STDIN_FILENO, some.data(), some.size());
         if (size < 0 && errno == EINTR) continue;
         // Some file systems say only then that they are full.
-        if (size <= 0) return close(out.release()) == 0 ? 0 : failed(file);
-        if (!write_all(out.get(), {some.data(), static_cast<size_t>(size)})) return failed(file);
+        if (size <= 0) return close(out.release()) == 0 ? 0 : failed(file, errno);
+        if (!write_all(out.get(), {some.data(), static_cast<size_t>(size)})) return failed(file, errno);
         // The daemon does not wait for a slow disk at the end.
         if (const auto now = std::chrono::steady_clock::now();
             now - synced >= kSyncEvery && nothing_waits()) {
             // A pipe-like or special file system cannot.
-            if (fdatasync(out.get()) != 0 && errno != EINVAL && errno != EROFS) return failed(file);
+            if (fdatasync(out.get()) != 0 && errno != EINVAL && errno != EROFS) return failed(file, errno);
             synced = now;
         }
     }

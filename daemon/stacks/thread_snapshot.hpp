@@ -7,7 +7,7 @@
 // epoll_wait, semop, sigtimedwait, io_getevents, io_uring_enter and calls on sockets with SO_RCVTIMEO return EINTR then, and
 // a send or a write that is half done returns what it has done (signal(7), and tests/unit/stacks/native_test.cpp). So only
 // threads that run are stopped, and those that wait in a call which the kernel restarts unseen; each for the time of copying. (One that runs
-// may just enter another call: within some microseconds, which nobody can see from outside.)
+// may just enter another call, or leave one at the end of its time: nobody can see that from outside.)
 #pragma once
 
 #include <sys/types.h>

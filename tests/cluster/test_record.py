@@ -145,11 +145,14 @@ def test_a_full_disk_ends_the_recording_and_not_the_step(cluster):
     cluster.assert_nothing_left()
 
 
-def test_a_directory_that_is_not_the_users_ends_the_recording_and_not_the_step(cluster):
-    done = cluster.run(["srun", "-N2", "--dp-record=/root/records", "true"], timeout=60)
+@pytest.mark.parametrize("mode", [700, 755])
+def test_a_directory_that_is_not_the_users_ends_the_recording_and_not_the_step(cluster, mode):
+    with planted_on(cluster, "node01", f"mkdir -m {mode} /home/others", "rmdir /home/others"):
+        done = cluster.run(["srun", "-N2", "--dp-record=/home/others/records", "true"], timeout=60)
     assert done.returncode == 0, done.stderr
-    assert [line.partition(": /root")[0] for line in sorted(own_lines(done))] == [f"slurm-dp: node0{node} has stopped recording (--dp-record)" for node in (1, 2)], done.stderr
-    assert all("Permission denied; the step goes on" in line for line in own_lines(done))
+    assert len(own_lines(done)) == 2, done.stderr
+    for node, line in enumerate(sorted(own_lines(done)), 1):
+        assert re.fullmatch(rf"slurm-dp: node0{node} has stopped recording \(--dp-record\): /home/others/records\S*: Permission denied; the step goes on", line), done.stderr
 
 
 def test_a_pipe_in_the_directorys_place_holds_up_nobody(cluster):
