@@ -4,11 +4,13 @@
 // becomes of them, and sees the daemon gone before the last task_exit returns (a process that is still there
 // when Slurm empties the step's container costs the step a second).
 #include <fcntl.h>
+#include <pwd.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <functional>
 #include <thread>
 
@@ -22,6 +24,19 @@ namespace {
 
 // Batch, interactive and extern steps have numbers from here on (slurm.h: SLURM_MAX_NORMAL_STEP_ID).
 constexpr uint32_t kFirstSpecialStep = 0xfffffff0;
+
+// By name or number. A step does not fail because nobody may watch it.
+uid_t user_id(const std::string& user) {
+    if (const auto number = parse_number<uid_t>(user)) return *number;
+    passwd entry{};
+    passwd* found = nullptr;
+    std::array<char, 16384> text{};
+    if (getpwnam_r(user.c_str(), &entry, text.data(), text.size(), &found) == 0 && found) return entry.pw_uid;
+    slurm_info(
+        "slurm-dp: plugstack.conf: exporter=%s: this node has no such user, so dpctl exporter shows no step",
+        user.c_str());
+    return 0;
+}
 
 Try<void> prepare(State& s) {
     const StepFacts& f = s.facts;
@@ -42,6 +57,7 @@ Try<void> prepare(State& s) {
         node = prepare_node(s.site.daemon, f.name(), f.user, {}, keepers);
     }
     s.node = DP_TRY(std::move(node));
+    if (!s.site.exporter.empty()) s.exporter = user_id(s.site.exporter);
     return {};
 }
 

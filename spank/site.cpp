@@ -13,13 +13,14 @@ const OptionSpec* default_of_site(std::string_view name) {
 }
 
 std::string names_of_settings() {
-    std::string names = "daemon=PATH, dead-after=SECONDS, host-suffix=TEXT, tiles-conf=PATH";
+    std::string names = "daemon=PATH, dead-after=SECONDS, exporter=USER, host-suffix=TEXT, tiles-conf=PATH";
     for (const OptionSpec& spec : option_specs())
         if (spec.places.plugstack) names += std::string(", ") + (spec.name + 3) + "=" + spec.argument;
     return names;
 }
 
-bool is_host_suffix(std::string_view text) {
+// A word as host and user names have them.
+bool is_plain(std::string_view text) {
     return !text.empty() && text.size() <= 64 &&
            text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") ==
                std::string_view::npos;
@@ -42,11 +43,16 @@ Site read_site(std::span<char* const> words, const std::string& default_daemon) 
             else
                 mistake(std::string(name) + "=" + printable(value, 80) + ": give an absolute path");
         } else if (name == "host-suffix") {
-            if (is_host_suffix(value))
+            if (is_plain(value))
                 site.host_suffix = value;
             else
                 mistake("host-suffix=" + printable(value, 80) +
                         ": give what makes a host name one of the fast network, such as -ib0 or .hsn");
+        } else if (name == "exporter") {
+            if (is_plain(value))
+                site.exporter = value;
+            else
+                mistake("exporter=" + printable(value, 80) + ": give the user that dpctl exporter runs as");
         } else if (name == "dead-after") {
             const auto seconds = parse_number<uint32_t>(value);
             if (!seconds || *seconds == 0 || *seconds > kMaxTimeoutSeconds)

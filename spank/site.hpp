@@ -17,6 +17,7 @@ struct Site {
     // The suffix that turns a node's name into its name on the fast network: "-ib0"; "" if none is needed.
     std::string host_suffix;
     std::string tiles_conf = kTilesConf;  // absolute path
+    std::string exporter;                 // the user of `dpctl exporter`; "": nobody, or root
     uint32_t dead_after_seconds = 0;      // how long a silent node is waited for; 0: the daemon's default
     Settings defaults;  // weaker than the environment; never turn the plugin on by themselves
     // One line per unknown word, for slurmd's log. The other words still hold, and users' jobs still run.

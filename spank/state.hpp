@@ -38,6 +38,7 @@ struct State {
     bool own_binding = false;  // the user binds tasks to CPUs or memory
     StepFacts facts;
     NodeSetup node;
+    uid_t exporter = 0;              // as in DaemonConfig
     std::optional<NodeTiles> tiles;  // with --dp-tiles
     // kNamesOfWorld in the environment with which the step began: the user's wish. What comes after that is
     // another plugin's, as pyxis brings it along from a container's image: nobody's wish, and guessed.

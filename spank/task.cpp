@@ -52,6 +52,7 @@ Try<DaemonConfig> daemon_config(const State& s, std::vector<std::string> tiles, 
         c.cuda_devices = cuda_devices(get).value_or("");
         c.temporary = get("TMPDIR").value_or("");
     }
+    c.exporter = s.exporter;
     c.dead_after_seconds = s.site.dead_after_seconds;
     if (c.broker) {
         c.broker_host = f.host;

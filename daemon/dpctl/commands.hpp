@@ -130,6 +130,14 @@ struct LedgerOptions {
 };
 int show_ledger(const LedgerOptions& options);
 
+// The metrics of all steps on this node, for Prometheus.
+struct ExporterOptions {
+    std::string listen = "127.0.0.1:9951";
+    std::string web_config;  // a file for TLS (exporter/web_config.hpp)
+};
+// Becomes that program (exporter/exporter.hpp); returns only if there is none.
+int run_exporter(const ExporterOptions& options);
+
 // Whether this machine is fit for a training: checks, each with what was seen, why it matters and what mends it. In a step
 // of ours with several ranks, all its nodes, what differs between them, and the links from each to each; rank 0 reports.
 struct DoctorOptions {

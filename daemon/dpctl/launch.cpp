@@ -16,7 +16,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 
 #include "base/host_name.hpp"
 #include "common/control.hpp"
@@ -30,19 +29,12 @@
 #include "common/task_environment.hpp"
 #include "common/wait_status.hpp"
 #include "dpctl/commands.hpp"
+#include "dpctl/helper_programs.hpp"
 #include "dpctl/query.hpp"
 #include "tiles/inventory.hpp"
 
 namespace dp {
 namespace {
-
-std::string daemon_program(const std::string& asked) {
-    if (!asked.empty()) return asked;
-    std::error_code unknown;
-    auto beside = std::filesystem::read_symlink("/proc/self/exe", unknown);
-    beside.replace_filename("dp-rendezvousd");
-    return !unknown && access(beside.c_str(), X_OK) == 0 ? beside.string() : DP_DEFAULT_DAEMON;
-}
 
 // How long ranks may take to end after a signal, perhaps with a checkpoint, before they are killed.
 constexpr std::chrono::seconds kKillWait{10};
@@ -87,8 +79,9 @@ Try<NodePlan> World::start_daemon() {
     ports.ephemeral = read_ephemeral_range();
     ports.master = *settings_.port;
     ports.serve_master = settings_.serves_torch();
-    node_ = DP_TRY(prepare_node(daemon_program(options_.daemon), "local." + std::to_string(pid_), getuid(),
-                                ports, settings_.restarts_ranks()));
+    node_ =
+        DP_TRY(prepare_node(options_.daemon.empty() ? helper_program("dp-rendezvousd") : options_.daemon,
+                            "local." + std::to_string(pid_), getuid(), ports, settings_.restarts_ranks()));
 
     DaemonConfig c;
     c.broker = true;

@@ -133,6 +133,16 @@ void describe_stacks(CLI::App& words, StacksOptions& options) {
     words.add_flag("--json", options.json, "for machines");
 }
 
+void describe_exporter(CLI::App& words, ExporterOptions& options) {
+    words.add_option("--listen", options.listen, "where, by number (default: 127.0.0.1:9951)")
+        ->type_name("ADDRESS:PORT");
+    words
+        .add_option("--web-config", options.web_config,
+                    "for other machines: the certificates, as Prometheus' exporters have them in "
+                    "their\nweb.config.file")
+        ->type_name("FILE");
+}
+
 void add_records(CLI::App& words, RecordPlaces& places) {
     auto* paths = words
                       .add_option("records", places.paths,
@@ -258,6 +268,11 @@ std::vector<Command> add_commands(CLI::App& app) {
             "Where the time of a recorded run's tasks went, and how much of it was goodput. Every second "
             "is counted once,\nacross restarts and the runs of a requeued job.",
             show_ledger, describe_ledger),
+        add<ExporterOptions>(app, "exporter",
+                             "The metrics of all steps on this node, for Prometheus: "
+                             "http://127.0.0.1:9951/metrics. As root, or as the user "
+                             "that\nplugstack.conf names with exporter=.",
+                             run_exporter, describe_exporter),
         add<DoctorOptions>(
             app, "doctor",
             "Whether this machine is fit for a training: limits, names and network, Slurm's configuration, "

@@ -169,11 +169,8 @@ Try<StepConnection> connect_step(const std::string& asked, const std::string& ve
 
 std::vector<RanksSocketName> daemon_sockets(std::string_view proc_net_unix) {
     std::vector<RanksSocketName> found;
-    for (std::string_view line : split(proc_net_unix, '\n')) {
-        // Num RefCount Protocol Flags Type St Inode Path; 00010000 is a listening socket.
-        const size_t at = line.find(" @");
-        if (at == std::string_view::npos || line.find(" 00010000 ") == std::string_view::npos) continue;
-        const auto name = parse_ranks_socket_name(line.substr(at + 2));
+    for (const std::string_view listening : listening_names(proc_net_unix)) {
+        const auto name = parse_ranks_socket_name(listening);
         if (name && std::ranges::find(found, *name) == found.end()) found.push_back(*name);
     }
     return found;

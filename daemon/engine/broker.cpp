@@ -309,9 +309,12 @@ void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
     if (event.has_stopped()) generation_->stopped.note(event.rank(), event.stopped(), now);
     if (event.has_still()) generation_->hang_watch.note(event.rank(), event.still(), now);
     if (event.has_moves())
-        if (const auto lasted = generation_->hang_watch.moves(event.rank(), now); lasted && !is_ending())
+        if (const auto lasted = generation_->hang_watch.moves(event.rank(), now); lasted && !is_ending()) {
             out_.log.push_back(where(event.rank()) + " moves again, after " + words(*lasted) +
                                " without progress");
+            const Time counted = config_.settings.hang_timeout();
+            totals_.set_hang_ms(totals_.hang_ms() + std::max(*lasted - counted, Time(0)).count());
+        }
     if (event.has_exited()) {
         generation_->hang_watch.ended(event.rank(), now);
         generation_->slow_ranks.ended(event.rank());

@@ -90,6 +90,8 @@ class Broker {
     bool leaves_ranks_behind() const { return abort_ && node_is_gone_ && !has_lost_quorum_; }
 
     const Membership& membership() const { return members_; }
+    // `summary`: the counts and the silent nodes only.
+    wire::StepStatus status(bool summary, Time now) const;
 
  private:
     // Each part answers one question and is tested by itself; the rest is below.
@@ -136,6 +138,8 @@ class Broker {
     NcclWarnings::Ranks restart_names_;               // whom its line will name
     std::deque<wire::StepStatus::Restart> restarts_;  // that are done, the last ones
     StepsRepeated steps_repeated_;                    // across generations, until one takes a step
+
+    wire::StepStatus::Totals totals_;
 
     bool plan_sent_ = false;
     std::optional<NodePreflight> preflight_;    // with --dp-preflight, before the plan
@@ -196,6 +200,7 @@ class Broker {
     void died(const wire::RankEvent& exit, Time now);
     void dead(const std::vector<Death>& held, Time now);
     void dead(const Death& death, Time now);
+    void count(const Death& death);
     void end_generation(const Death& cause, Time now);
     void generation_ended(uint32_t node, const wire::GenerationEnded& ended);
     void renew_if_all_ended(bool all_ended);
@@ -223,7 +228,6 @@ class Broker {
     void lose(uint32_t node, const std::string& reason, Time delay, Time now);
     void say(const SilenceNotices::Notice& notice);
     void say(const StoppedRanks::Notice& notice);
-    wire::StepStatus status(bool summary, Time now) const;
     void ask_usage(UsageRounds::Asker asker, Time now);
     void tell_usage(Time now);
     void ask_stacks(uint32_t node, const wire::AskStacks& asked, Time now);

@@ -2,6 +2,8 @@
 //
 // The broker's handling of failures: ranks that die, nodes that are silent or lost, and who is told about it
 // and when. See broker.hpp; ending.hpp has how soon a step ends.
+#include <sys/wait.h>
+
 #include <algorithm>
 #include <csignal>
 
@@ -65,6 +67,7 @@ void Broker::dead(const std::vector<Death>& held, Time now) {
 // Ends the step, or, with --dp-on-failure=report, prints a line and fails calls that wait for these ranks, or, with
 // restart, ends the generation. A lost spare costs only the line and a new roll.
 void Broker::dead(const Death& death, Time now) {
+    count(death);
     if (death.of_node && death.ranks.empty() && !abort_) {
         out_.log.push_back(death.reason + "; " + plural(members_.spares(), "spare node") + " left");
         // Where a node with ranks is lost, too, the next plan has it.
@@ -83,6 +86,19 @@ void Broker::dead(const Death& death, Time now) {
     for (uint32_t rank : death.ranks) deliver(generation_->collectives.ended(rank));
 }
 
+// Of ranks that are being ended nobody dies by himself.
+void Broker::count(const Death& death) {
+    if (abort_ || (is_ending() && !death.of_node)) return;
+    if (death.of_node)
+        totals_.set_lost_nodes(totals_.lost_nodes() + 1);
+    else if (!death.status)
+        totals_.set_other_deaths(totals_.other_deaths() + 1);
+    else if (WIFSIGNALED(*death.status))
+        totals_.set_signals(totals_.signals() + 1);
+    else
+        totals_.set_exits(totals_.exits() + 1);
+}
+
 void Broker::tell_deaths(Time now) {
     auto deaths = death_reports_.take(members_, now);
     if (!deaths) return;
@@ -95,6 +111,8 @@ void Broker::check_hang(Time now) {
     if (is_ending()) return;
     const auto hang = generation_->hang_watch.take(members_, config_.settings.hang_timeout(), now);
     if (!hang) return;
+    totals_.set_hangs(totals_.hangs() + 1);
+    totals_.set_hang_ms(totals_.hang_ms() + Time(config_.settings.hang_timeout()).count());
     // Where nobody is the culprit, anybody's NCCL may know why all wait.
     std::vector<uint32_t> asked = hang->culprits;
     if (asked.empty())
@@ -192,6 +210,7 @@ void Broker::check_heartbeats(Time now) {
 }
 
 void Broker::say(const SilenceNotices::Notice& notice) {
+    totals_.set_silences(totals_.silences() + static_cast<uint32_t>(notice.silent.size()));
     if (const auto& nodes = notice.silent; !nodes.empty())
         out_.log.push_back(
             members_.name_nodes(nodes) + (nodes.size() == 1 ? " has" : " have") + " been silent for " +

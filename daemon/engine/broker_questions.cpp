@@ -22,6 +22,8 @@ wire::StepStatus Broker::status(bool summary, Time now) const {
     status.set_generation(generation_->number);
     if (config_.settings.restarts_ranks()) status.set_restarts_left(restart_policy_.left());
     status.set_spares_left(members_.spares());
+    *status.mutable_totals() = totals_;
+    status.set_slow_ranks(generation_->slow_ranks.count());
     members_.count(status);
     status.set_meetings_open(static_cast<uint32_t>(generation_->collectives.open()));
     for (uint32_t node = 0; node < members_.nodes().size(); ++node) {

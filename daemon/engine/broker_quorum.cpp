@@ -132,6 +132,7 @@ void Broker::check_succession(Time now) {
 void Broker::take_over(Time now) {
     const Succession& from = succession_->from();
     const std::vector<uint32_t> lost = members_.presume_lost(from.roll);
+    totals_.set_lost_nodes(static_cast<uint32_t>(lost.size()));
     Death death{members_.name_nodes(lost) +
                 (lost.size() == 1 ? " is lost: " + from.why : " are lost (the broker: " + from.why + ")")};
     death.of_node = true;

@@ -107,6 +107,7 @@ void Broker::begin_generation(Time now) {
     if (!world) return abort({world.error().message});
     const std::vector<uint32_t> replaced = replaced_ranks(members_.world(), *world, restart_->survivors());
     told_to_end_.clear();  // their nodes tell again
+    totals_.set_restarts(totals_.restarts() + 1);
     members_.begin_generation(*world);
     restart_->note_change(change(*world));
     restart_->begin_next();

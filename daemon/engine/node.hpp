@@ -146,6 +146,7 @@ class Node {
     std::optional<ConnectionId> connection_of(uint32_t local_rank) const {
         return ranks_.connection_of(config_.ranks[local_rank]);
     }
+    bool has_exited(uint32_t local_rank) const { return ranks_.has_exited(local_rank); }
     // How many training steps its process says that it has taken.
     std::optional<uint64_t> step_of(uint32_t local_rank) const {
         return ranks_.step_of(config_.ranks[local_rank]);

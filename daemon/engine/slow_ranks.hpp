@@ -5,6 +5,7 @@
 // broker owns it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -35,6 +36,11 @@ class SlowRanks {
 
     // Lines about ranks that are slow, or are so no more; each once.
     std::vector<std::string> take(const Membership& members, Time now);
+    // Those that were named.
+    uint32_t count() const {
+        return static_cast<uint32_t>(
+            std::ranges::count_if(ranks_, [](const auto& one) { return one.second.is_slow; }));
+    }
     std::optional<Time> next_deadline() const {
         return has_news_ ? std::optional(judged_at_ + kJudgeEvery) : std::nullopt;
     }

@@ -16,6 +16,7 @@
 #include "common/phase_page.hpp"
 #include "common/plan_file.hpp"
 #include "common/read_file.hpp"
+#include "engine/metrics.hpp"
 #include "framing.hpp"
 #include "loop/socket_owner.hpp"
 
@@ -79,11 +80,11 @@ Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
       ranks_(
           base_.get(), kFdRanks, rejected_,
           [this](ConnectionId id, const wire::FromRank& message) {
-              if (message.has_goodbye()) sample_ranks(kSamplePause);
+              if (message.has_goodbye()) note_ranks();
               perform(is_query(message) ? node_.on_query(id, message) : node_.on_rank(id, message, now()));
           },
           [this](ConnectionId id) {
-              sample_ranks(kSamplePause);
+              note_ranks();
               usage_.close(id);
               perform(node_.on_rank_closed(id, now()));
           }),
@@ -93,12 +94,14 @@ Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
               [this](wire::NodeStacks stacks) {
                   perform(node_.on_answer(wrap(&wire::FromNode::mutable_stacks, std::move(stacks))));
               }),
-      metrics_(base_.get(), kFdRanks, rejected_,
-               [this](ConnectionId id) {
-                   wire::FromRank query;
-                   query.mutable_status()->set_summary(true);
-                   perform(node_.on_query(id, query));
-               }),
+      ledger_(config_.tasks, config_.settings.timeout(), monotonic_ns()),
+      metrics_(
+          base_.get(), kFdRanks, rejected_, config_.exporter, [this] { return metrics(); },
+          [this](ConnectionId id) {
+              wire::FromRank query;
+              query.mutable_status()->set_summary(true);
+              perform(node_.on_query(id, query));
+          }),
       timer_(base_.get(),
              [this] {
                  perform(node_.tick(now()));
@@ -130,6 +133,8 @@ Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
             std::vector<std::string>{dpctl_program(), "watch-ranks", "--timeout",
                                      std::to_string(config_.settings.hang_timeout().count())},
             [this](uint32_t local_rank, const wire::Watched& news) {
+                look_at_ledger();
+                news.has_still() ? void(still_.insert(local_rank)) : void(still_.erase(local_rank));
                 if (news.unwatchable().empty())
                     return perform(node_.on_stillness(
                         local_rank, news.has_still() ? std::optional(news.still()) : std::nullopt));
@@ -283,6 +288,7 @@ void Daemon::run() {
     rejected_.summary();
     if (broker_ ? broker_->leaves_ranks_behind() : node_.leaves_ranks_behind())
         announce_ranks_left(kFdControl);
+    metrics_.finish();
     if (!recorder_) return;
     // Nobody waits for this.
     broker_link_.reset();
@@ -367,6 +373,49 @@ void Daemon::sample_ranks(Time pause) {
     recorder_->sample(ranks);
 }
 
+// Something ends: what it did until now.
+void Daemon::note_ranks() {
+    sample_ranks(kSamplePause);
+    if (ledger_.is_older_than(kSamplePause, monotonic_ns())) look_at_ledger();
+}
+
+void Daemon::look_at_ledger() {
+    const int64_t now_ns = monotonic_ns();
+    const auto ending = node_.ending();
+    std::vector<TaskSeen> tasks(config_.tasks);
+    for (uint32_t local = 0; local < std::min<size_t>(config_.ranks.size(), tasks.size()); ++local) {
+        const auto connection = node_.connection_of(local);
+        const auto page = connection ? usage_.page(*connection) : std::nullopt;
+        tasks[local] = {true,
+                        ending && !ending->is_last,
+                        node_.has_exited(local),
+                        still_.contains(local),
+                        node_.generation(),
+                        connection.value_or(0),
+                        page ? phase_times(*page, now_ns) : std::nullopt};
+    }
+    ledger_.look(tasks, now_ns);
+}
+
+wire::NodeMetrics Daemon::metrics() {
+    look_at_ledger();
+    wire::NodeMetrics metrics;
+    for (const double seconds : ledger_.spent()) metrics.add_spent_ms(static_cast<int64_t>(seconds * 1000));
+    std::set<uint32_t> tiles;
+    for (const std::string& list : config_.tiles)
+        for (const uint32_t tile :
+             parse_ranges<uint32_t>(list, kMaxTilesPerRank).value_or(std::vector<uint32_t>()))
+            tiles.insert(tile);
+    metrics.set_tiles(static_cast<uint32_t>(tiles.size()));
+    if (!broker_) return metrics;
+    wire::StepStatus& status = *metrics.mutable_status();
+    status = broker_->status(true, now());
+    status.set_ending(printable(status.ending()));
+    if (status.nodes_size() > kMostSilentNamed)
+        status.mutable_nodes()->DeleteSubrange(kMostSilentNamed, status.nodes_size() - kMostSilentNamed);
+    return metrics;
+}
+
 void Daemon::record_ending() {
     const auto ending = recorder_ ? node_.ending() : std::nullopt;
     if (!ending || recorder_->has_ended(node_.generation(), ending->is_last)) return;
@@ -380,7 +429,7 @@ void Daemon::tell_user(const std::string& line) {
 }
 
 void Daemon::on_broker_message(const wire::ToNode& message) {
-    if (message.has_plan()) sample_ranks(kSamplePause);  // before it is about others
+    if (message.has_plan()) note_ranks();  // before it is about others
     perform(node_.on_broker(message, now()));
 }
 
@@ -398,6 +447,7 @@ void Daemon::wait_for_tiles() {
 void Daemon::look_at_ranks() {
     look_timer_.after(kLookEvery);
     sample_ranks(kSampleEvery / 2);
+    look_at_ledger();
     stacks_.reap();
     if (examiner_) examiner_->reap();
     if (last_words_) last_words_->reap();

@@ -7,6 +7,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "base/awake.hpp"
@@ -32,6 +33,7 @@
 #include "loop/torch_server.hpp"
 #include "loop/transports_reader.hpp"
 #include "loop/usage.hpp"
+#include "record/node_ledger.hpp"
 
 namespace dp {
 
@@ -78,6 +80,8 @@ class Daemon {
     std::vector<std::string> nccl_files_;         // then, by local rank: of its present process
     std::optional<Examiner> examiner_;            // with --dp-preflight
     std::optional<RankWatcher> watcher_;          // with --dp-hang-timeout
+    NodeLedger ledger_;
+    std::set<uint32_t> still_;  // local ranks (--dp-hang-timeout)
     MetricsServer metrics_;
     std::optional<StepRecorder> recorder_;       // with --dp-record
     std::optional<BrokerServer> broker_server_;  // also of a relay that can be the next broker
@@ -119,7 +123,10 @@ class Daemon {
 
     void make_recorder();
     void start_recording();
+    void note_ranks();
     void sample_ranks(Time pause);
+    void look_at_ledger();
+    wire::NodeMetrics metrics();
     void record_ending();
     void tell_user(const std::string& line);
     void on_broker_message(const wire::ToNode& message);

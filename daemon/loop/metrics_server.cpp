@@ -13,6 +13,7 @@
 #include "base/unix_socket.hpp"
 #include "common/socket_names.hpp"
 #include "engine/metrics.hpp"
+#include "framing.hpp"
 
 namespace dp {
 namespace {
@@ -29,8 +30,14 @@ std::string name_of(int socket) {
 
 }  // namespace
 
-MetricsServer::MetricsServer(event_base* base, int ranks_socket, RejectedPeers& rejected, OnAsk on_ask)
-    : base_(base), rejected_(rejected), on_ask_(std::move(on_ask)), clients_(base) {
+MetricsServer::MetricsServer(event_base* base, int ranks_socket, RejectedPeers& rejected, uid_t exporter,
+                             Measure measure, OnAsk on_ask)
+    : base_(base),
+      rejected_(rejected),
+      exporter_(exporter),
+      measure_(std::move(measure)),
+      on_ask_(std::move(on_ask)),
+      clients_(base) {
     if (const auto ranks = parse_ranks_socket_name(name_of(ranks_socket))) step_ = ranks->step;
     const std::string name = step_.empty() ? "" : metrics_socket_name(step_);
     if (const auto address = AbstractAddress::of(name)) socket_ = address->listen(kBacklog);
@@ -42,7 +49,9 @@ MetricsServer::MetricsServer(event_base* base, int ranks_socket, RejectedPeers& 
 
 void MetricsServer::accept(Fd socket) {
     const auto peer = peer_of(socket.get());
-    if (!peer || (peer->uid != getuid() && peer->uid != 0) || clients_.size() >= kMaxMetricsClients) return;
+    if (!peer || (peer->uid != getuid() && peer->uid != 0 && peer->uid != exporter_) ||
+        clients_.size() >= kMaxMetricsClients)
+        return;
     Client& client = clients_.add();
     client.server = this;
     client.deadline.emplace(base_, [this, id = client.id] { clients_.drop(id); });
@@ -56,7 +65,7 @@ void MetricsServer::accept(Fd socket) {
         },
         [](bufferevent*, short what, void* self) {
             // A client may half-close after its request and still read.
-            if ((what & BEV_EVENT_EOF) == 0 || !client_at(self).asked)
+            if ((what & BEV_EVENT_EOF) == 0 || !client_at(self).asked || client_at(self).watches)
                 client_at(self).server->clients_.drop(client_at(self).id);
         },
         &client);
@@ -64,27 +73,62 @@ void MetricsServer::accept(Fd socket) {
 }
 
 void MetricsServer::read(Client& client) {
-    if (client.asked) return;
     evbuffer* input = bufferevent_get_input(client.buffer.get());
+    if (client.watches) {
+        evbuffer_drain(input, evbuffer_get_length(input));
+        return tell(client);
+    }
+    if (client.asked) return;
     std::string request(evbuffer_get_length(input), '\0');
     evbuffer_copyout(input, request.data(), request.size());
     if (request.find("\r\n\r\n") == std::string::npos && request.size() < kMaxHttpRequest) return;
     client.asked = true;
     evbuffer_drain(input, request.size());
-    if (request.starts_with("GET /metrics HTTP/1.") || request.starts_with("GET / HTTP/1."))
+    if (request.starts_with("GET /watch HTTP/1.")) {
+        client.watches = true;
+        client.deadline.reset();
+        tell(client);
+    } else if (request.starts_with("GET /metrics HTTP/1.") || request.starts_with("GET / HTTP/1.")) {
         on_ask_(client.id);
-    else
+    } else {
         respond(client, "404 Not Found", "GET /metrics is all there is\n");
+    }
 }
 
 bool MetricsServer::answer(uint64_t connection, const wire::ToRank& message) {
     Client* client = clients_.find(connection);
     if (!client) return false;
-    if (message.has_status())
-        respond(*client, "200 OK", metrics_text(step_, message.status()));
-    else
-        respond(*client, "503 Service Unavailable", message.reply().error() + "\n");
+    if (message.has_status()) {
+        wire::NodeMetrics metrics = measure_();
+        *metrics.mutable_status() = message.status();
+        const StepMetrics step{label("step", step_), &metrics};
+        MetricsWriter out(MetricsFormat::prometheus);
+        write_steps({&step, 1}, out);
+        respond(*client, "200 OK", out.finish());
+        return true;
+    }
+    respond(*client, "503 Service Unavailable", message.reply().error() + "\n");
     return true;
+}
+
+// Who does not take the last answer gets no other one.
+void MetricsServer::tell(Client& client) const {
+    if (unsent(client.buffer) > 0) return;
+    const std::string frame = to_frame(measure_());
+    bufferevent_write(client.buffer.get(), frame.data(), frame.size());
+}
+
+void MetricsServer::finish() {
+    std::string frame;
+    for (auto& [id, client] : clients_) {
+        if (!client.watches || unsent(client.buffer) > 0) continue;
+        if (frame.empty()) {
+            wire::NodeMetrics last = measure_();
+            last.set_is_last(true);
+            frame = to_frame(last);
+        }
+        send(bufferevent_getfd(client.buffer.get()), frame.data(), frame.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
 }
 
 void MetricsServer::respond(Client& client, const char* status, const std::string& body) {

@@ -30,6 +30,7 @@ void visit(Config& c, Visit field) {
     field("gpus", c.gpus);
     field("cuda_devices", c.cuda_devices);
     field("temporary", c.temporary);
+    field("exporter", c.exporter);
     field("dead_after_seconds", c.dead_after_seconds);
     field("secret", c.secret);
     field("broker_host", c.broker_host);

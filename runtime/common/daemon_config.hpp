@@ -10,7 +10,7 @@
 namespace dp {
 
 // Bump it when plugin and daemon would misunderstand each other; other versions are refused.
-inline constexpr uint32_t kDaemonConfigVersion = 9;
+inline constexpr uint32_t kDaemonConfigVersion = 10;
 
 // Descriptors in the daemon. 0 is /dev/null, 1 and 2 are task 0's.
 enum DaemonFd : int {
@@ -51,6 +51,7 @@ struct DaemonConfig : NodeOfStep {
     bool gpus = false;                // with --dp-preflight: whether the step has some here
     std::string cuda_devices;         // likewise, those of NVIDIA; "all", or "": not known
     std::string temporary;            // with --dp-preflight: its TMPDIR; "" if it has none
+    uint32_t exporter = 0;            // the user id of the site's `dpctl exporter`; 0: it has none, or root
     uint32_t dead_after_seconds = 0;  // how long a silent node is waited for; 0 is the default's
     std::string broker_host;          // relay: rank 0's node, for messages
     std::vector<std::string> broker_addresses;  // relay: numeric, in the order to try

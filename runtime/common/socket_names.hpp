@@ -44,8 +44,30 @@ inline std::string keepers_socket_name(std::string_view ranks_socket) {
 }
 
 // The socket of a step's metrics: "slurm-dp-metrics/123.0".
+inline constexpr std::string_view kMetricsSocket = "slurm-dp-metrics/";
 inline std::string metrics_socket_name(std::string_view step) {
-    return "slurm-dp-metrics/" + std::string(step);
+    return std::string(kMetricsSocket) + std::string(step);
+}
+// nullopt: it is no such name, or its step is none: "123.0" or "local.4711".
+inline std::optional<std::string> step_of_metrics_socket(std::string_view name) {
+    if (!name.starts_with(kMetricsSocket)) return std::nullopt;
+    const std::string_view step = name.substr(kMetricsSocket.size());
+    const auto parts = split(step, '.');
+    const auto is_number = [](std::string_view part) { return parse_number<uint32_t>(part).has_value(); };
+    if (parts.size() != 2 || !is_number(parts[1]) || !(is_number(parts[0]) || parts[0] == "local"))
+        return std::nullopt;
+    return std::string(step);
+}
+
+// The abstract names on which somebody listens, as /proc/net/unix has them.
+inline std::vector<std::string_view> listening_names(std::string_view proc_net_unix) {
+    std::vector<std::string_view> names;
+    for (const std::string_view line : split(proc_net_unix, '\n')) {
+        // Num RefCount Protocol Flags Type St Inode Path; 00010000 is a listening socket.
+        const size_t at = line.find(" @");
+        if (at != std::string_view::npos && line.find(" 00010000 ") < at) names.push_back(line.substr(at + 2));
+    }
+    return names;
 }
 
 }  // namespace dp

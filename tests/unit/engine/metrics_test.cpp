@@ -15,6 +15,15 @@ wire::StepStatus ask(Simulation& s) {
     return s.told_status;
 }
 
+std::string text_of(const wire::StepStatus& status, MetricsFormat format = MetricsFormat::prometheus) {
+    wire::NodeMetrics node;
+    *node.mutable_status() = status;
+    const StepMetrics step{label("step", "12.0"), &node};
+    MetricsWriter out(format);
+    write_steps({&step, 1}, out);
+    return out.finish();
+}
+
 bool has(const std::string& text, const std::string& line) {
     return ("\n" + text).find("\n" + line + "\n") != std::string::npos;
 }
@@ -27,7 +36,7 @@ TEST(Metrics, CountRanksAndNodesByState) {
     for (uint32_t rank = 0; rank < 3; ++rank) s.hello(rank);
     s.arrive(0, 1);
     s.pass(Time(1500));
-    const std::string text = metrics_text("12.0", ask(s));
+    const std::string text = text_of(ask(s));
     EXPECT_TRUE(has(text, "# TYPE slurm_dp_ranks gauge")) << text;
     EXPECT_TRUE(has(text, "slurm_dp_ranks{step=\"12.0\",state=\"hello\"} 3")) << text;
     EXPECT_TRUE(has(text, "slurm_dp_ranks{step=\"12.0\",state=\"started\"} 1"));
@@ -46,13 +55,13 @@ TEST(Metrics, NameTheSilentAndTheEnd) {
     s.hello_all();
     s.frozen.insert(1);
     s.pass(Time(1500));
-    std::string text = metrics_text("12.0", ask(s));
+    std::string text = text_of(ask(s));
     EXPECT_TRUE(has(text, "slurm_dp_nodes{step=\"12.0\",state=\"silent\"} 1")) << text;
     EXPECT_NE(text.find("slurm_dp_node_silent_seconds{step=\"12.0\",node=\"gpu1\"} 1."), std::string::npos)
         << text;
     EXPECT_TRUE(has(text, "slurm_dp_start_seconds{step=\"12.0\",moment=\"hello\"} 0.000")) << text;
     s.exit(0, 3 << 8);
-    text = metrics_text("12.0", ask(s));
+    text = text_of(ask(s));
     EXPECT_TRUE(has(text, "slurm_dp_ending{step=\"12.0\"} 1")) << text;
 }
 
@@ -62,7 +71,7 @@ TEST(Metrics, LabelsAreEscaped) {
     node->set_host("a\"b\\c\n");
     node->set_joined(true);
     node->set_silent_ms(1);
-    EXPECT_NE(metrics_text("1.0", status).find("node=\"a\\\"b\\\\c?\""), std::string::npos);
+    EXPECT_NE(text_of(status).find("node=\"a\\\"b\\\\c?\""), std::string::npos);
 }
 
 }  // namespace

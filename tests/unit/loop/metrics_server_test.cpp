@@ -9,6 +9,7 @@
 #include <chrono>
 #include <vector>
 
+#include "framing.hpp"
 #include "server_test.hpp"
 
 namespace dp {
@@ -21,7 +22,13 @@ class MetricsServerTest : public ServerTest {
 
     Fd ranks = bound_to("slurm-dp/" + step + "/1001/5f");
     std::vector<uint64_t> asked;
-    MetricsServer server{base.get(), ranks.get(), rejected, [this](uint64_t id) { asked.push_back(id); }};
+    wire::NodeMetrics measured;
+    MetricsServer server{base.get(),
+                         ranks.get(),
+                         rejected,
+                         0,
+                         [this] { return measured; },
+                         [this](uint64_t id) { asked.push_back(id); }};
 
     Fd connected() const { return connected_to("slurm-dp-metrics/" + step); }
 };
@@ -38,6 +45,55 @@ TEST_F(MetricsServerTest, AnswersWithTheStepsStatus) {
     EXPECT_EQ(got.rfind("HTTP/1.1 200 OK\r\n", 0), 0u) << got;
     EXPECT_NE(got.find("slurm_dp_ranks{step=\"" + step + "\",state=\"not_started\"} 3\n"), std::string::npos)
         << got;
+}
+
+TEST_F(MetricsServerTest, AWatcherIsToldWhenItAsksAndAtTheEnd) {
+    const Fd client = connected();
+    say(client, "GET /watch HTTP/1.1\r\n\r\n");
+    measured.set_tiles(1);
+    std::vector<wire::NodeMetrics> got;
+    std::string bytes;
+    const auto frames = [&](size_t count) {
+        return run([&] {
+            char some[4096];
+            const ssize_t size = recv(client.get(), some, sizeof some, MSG_DONTWAIT);
+            if (size > 0) bytes.append(some, static_cast<size_t>(size));
+            EXPECT_TRUE(
+                take_frames<wire::NodeMetrics>(bytes, 65536, [&](const auto& one) { got.push_back(one); }));
+            return got.size() >= count;
+        });
+    };
+    ASSERT_TRUE(frames(1));
+    EXPECT_EQ(got.back().tiles(), 1u);
+    pause(kHttpTimeout + std::chrono::milliseconds(500));
+    measured.set_tiles(2);
+    say(client, "\n");
+    ASSERT_TRUE(frames(2)) << "a watcher stays longer than others";
+    EXPECT_EQ(got.back().tiles(), 2u);
+    measured.set_tiles(3);
+    server.finish();
+    ASSERT_TRUE(frames(3));
+    EXPECT_EQ(got.back().tiles(), 3u);
+    EXPECT_TRUE(got.back().is_last() && !got.front().is_last());
+    EXPECT_TRUE(asked.empty());
+}
+
+TEST_F(MetricsServerTest, AWatcherThatReadsNothingFillsNoMemory) {
+    measured.mutable_status()->set_ending(std::string(60000, 'x'));
+    const Fd client = connected();
+    say(client, "GET /watch HTTP/1.1\r\n\r\n");
+    for (int i = 0; i < 200; ++i) {
+        say(client, "\n");
+        pause(std::chrono::milliseconds(1));
+    }
+    size_t bytes = 0;
+    std::string got(1 << 20, '\0');
+    run([&] {
+        const ssize_t size = recv(client.get(), got.data(), got.size(), MSG_DONTWAIT);
+        bytes += size > 0 ? static_cast<size_t>(size) : 0;
+        return size < 0 && errno == EAGAIN;
+    });
+    EXPECT_LT(bytes, 60000u * 20);
 }
 
 TEST_F(MetricsServerTest, SaysWhyThereAreNone) {
