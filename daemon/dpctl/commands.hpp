@@ -138,6 +138,22 @@ struct ExporterOptions {
 // Becomes that program (exporter/exporter.hpp); returns only if there is none.
 int run_exporter(const ExporterOptions& options);
 
+// Brings records that are on the nodes' own disks together.
+struct CollectOptions {
+    uint32_t job = 0;  // 0: the one that dpctl runs in
+    std::string from;  // as of --dp-record; "": where the site records its steps
+    std::string to;    // a directory here
+};
+// 1 if a node of the allocation sent no record, or something is not whole; the others are there all the same.
+int collect(const CollectOptions& options);
+
+// For `dpctl collect`, on each node: this node's records of a job, as lines (dpctl/record_lines.hpp) to standard output.
+struct SendRecordsOptions {
+    uint32_t job = 0;
+    std::string directory;  // with Slurm's patterns
+};
+int send_records(const SendRecordsOptions& options);
+
 // Whether this machine is fit for a training: checks, each with what was seen, why it matters and what mends it. In a step
 // of ours with several ranks, all its nodes, what differs between them, and the links from each to each; rank 0 reports.
 struct DoctorOptions {

@@ -172,12 +172,30 @@ void describe_ledger(CLI::App& words, LedgerOptions& options) {
     words.add_flag("--json", options.json, "for machines");
 }
 
+void describe_collect(CLI::App& words, CollectOptions& options) {
+    words.add_option("to", options.to, "the directory here that they go to")->type_name("TO")->required();
+    words.add_option("--job", options.job, "the records of this job (default: the one that dpctl runs in)")
+        ->type_name("N")
+        ->check(CLI::Range(1u, UINT32_MAX));
+    words
+        .add_option(
+            "--from", options.from,
+            "where they are on the nodes, as of --dp-record (default: where the site records its steps)")
+        ->type_name("DIR");
+}
+
 void describe_doctor(CLI::App& words, DoctorOptions& options) {
     words.add_flag("--local", options.local, "this node alone, also as one of the ranks of a step");
     words.add_flag("--json", options.json, "for machines");
     words.add_option("command", options.command,
                      "a program, after --: whether its libraries are here, and fit together");
     words.positionals_at_end();
+}
+
+void describe_send_records(CLI::App& words, SendRecordsOptions& options) {
+    words.group("");  // not in --help
+    words.add_option("--job", options.job)->required();
+    words.add_option("--directory", options.directory)->required();
 }
 
 void describe_read_stacks(CLI::App& words, ReadStacksOptions& options) {
@@ -273,6 +291,13 @@ std::vector<Command> add_commands(CLI::App& app) {
                              "http://127.0.0.1:9951/metrics. As root, or as the user "
                              "that\nplugstack.conf names with exporter=.",
                              run_exporter, describe_exporter),
+        add<CollectOptions>(app, "collect",
+                            "Brings records together that are on the nodes' own disks (--dp-record=DIR), for "
+                            "dpctl report. It "
+                            "starts a\nstep in the job, or, if that is over, in the allocation that it runs "
+                            "in; run it as the "
+                            "job's user, where srun works.",
+                            collect, describe_collect),
         add<DoctorOptions>(
             app, "doctor",
             "Whether this machine is fit for a training: limits, names and network, Slurm's configuration, "
@@ -286,6 +311,8 @@ std::vector<Command> add_commands(CLI::App& app) {
                               print_nccl_warning, describe_nccl_files),
         add<NcclFilesOptions>(app, "nccl-transports", "For dp-rendezvousd: what NCCL's ranks talk over.",
                               print_nccl_transports, describe_nccl_files),
+        add<SendRecordsOptions>(app, "send-records", "For dpctl collect: this node's records of a job.",
+                                send_records, describe_send_records),
         add<ReadStacksOptions>(app, "read-stacks", "For dp-rendezvousd: what this node's ranks are doing.",
                                print_stacks, describe_read_stacks),
         add<WatchRanksOptions>(app, "watch-ranks",

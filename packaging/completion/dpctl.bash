@@ -8,15 +8,16 @@ _dpctl() {
         [[ ${COMP_WORDS[i]} != -- ]] || { mapfile -t COMPREPLY < <(compgen -c -f -- "$current"); return; }
     done
     case ${COMP_WORDS[COMP_CWORD - 1]} in
-    --daemon | --conf | --html) mapfile -t COMPREPLY < <(compgen -f -- "$current"); return ;;
-    -n | --ranks | --timeout | --hang-timeout | --slow | --restarts | --final-exit | --grace | --tensor | --pipeline | --node | --pid | -i | --interval | --count) return ;;
+    --daemon | --conf | --html | --web-config) mapfile -t COMPREPLY < <(compgen -f -- "$current"); return ;;
+    -n | --ranks | --timeout | --hang-timeout | --slow | --restarts | --final-exit | --grace | --tensor | --pipeline | --node | --pid | -i | --interval | --count | --job) return ;;
     --port) words=auto ;;
     --store) words="hold torch" ;;
     --on-failure) words="abort report restart" ;;
     --preflight) words="off quick full" ;;
     --nccl-debug) words="off on" ;;
-    --record)
-        mapfile -t COMPREPLY < <(compgen -d -W off -- "$current")
+    --record | --from)
+        [[ ${COMP_WORDS[COMP_CWORD - 1]} == --from ]] || words=off
+        mapfile -t COMPREPLY < <(compgen -d -W "$words" -- "$current")
         compopt -o filenames
         return
         ;;
@@ -33,16 +34,24 @@ _dpctl() {
             words="--job --json --html --help"
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == ledger ]]; then
             words="--job --json --help"
+        elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == collect && $current != -* ]]; then
+            mapfile -t COMPREPLY < <(compgen -d -- "$current")
+            compopt -o filenames
+            return
+        elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == collect ]]; then
+            words="--job --from --help"
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == tiles ]]; then
             words="--conf --node --json --help"
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == top ]]; then
             words="--interval --once --count --csv --json --skip-idle --help"
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == stacks ]]; then
             words="--rank --pid --threads --json --help"
+        elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == exporter ]]; then
+            words="--listen --web-config --help"
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == doctor ]]; then
             words="--local --json --help --"
         else
-            words="doctor history launch ledger report stacks status tiles top waterfall --help --version"
+            words="collect doctor exporter history launch ledger report stacks status tiles top waterfall --help --version"
         fi
         ;;
     esac

@@ -205,6 +205,8 @@ ELSEWHERE = {
     # Its letters and units are those of one run; that one is shorter.
     "dpctl launch -n 4 --record rec -- dp-trainer --model=cnn --epochs 1": RECORDED,
     "dpctl report rec": RECORDED,
+    "dpctl collect --job 12 --from /tmp/records rec": "tests/cluster/test_collect.py: test_the_records_of_a_job_come_together",
+    "salloc --nodelist=node[01-02] dpctl collect --job 12 --from /tmp/records rec": "tests/cluster/test_collect.py: test_records_of_a_job_that_is_over_come_in_another_allocation",
     "srun -w node02 -n1 dpctl doctor -- ./trainer": "tests/cluster/test_doctor.py: test_a_small_mtu",
     "packaging/quickstart": ".ci/run: packaging/quickstart",
     "tests/run": ".ci/run: tests/run",

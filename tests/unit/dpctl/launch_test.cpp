@@ -203,7 +203,7 @@ TEST(Dpctl, AWrongWordIsNamedWithWhatThereIs) {
         {"", "A subcommand is required; see dpctl --help"},
         {"frob",
          "dpctl: frob: no such command; there are launch, status, history, waterfall, tiles, top, "
-         "stacks, report, ledger, doctor; see dpctl --help"},
+         "stacks, report, ledger, exporter, collect, doctor; see dpctl --help"},
         {"--frob", "dpctl: --frob: no such command"},
         {"status 1.2.3",
          "dpctl: step: 1.2.3 is not a step; give JOB or JOB.STEP, such as 12 or 12.0; see dpctl status "

@@ -9,22 +9,27 @@ namespace dp {
 namespace {
 
 TEST(SiteRecords, AreWhereThePluginsLineSays) {
+    EXPECT_EQ(
+        site_directory({"optional", "/usr/lib/spank_dp.so", "timeout=99", "record=/records/%j"}).value_or(""),
+        "/records/%j");
+}
+
+TEST(SiteRecords, OfAJobAreFoundByItsNumber) {
     const struct {
-        std::string word, pattern;
+        std::string directory, pattern;
     } cases[] = {
-        {"record=/records", "/records/12.*.dprecord"},
-        {"record=/records/%j.%s", "/records/12.*/12.*.dprecord"},
-        {"record=/scratch/%N/100%%", "/scratch/*/100%/12.*.dprecord"},
+        {"/records", "/records"},
+        {"/records/%j.%s", "/records/12.*"},
+        {"/scratch/%N/100%%", "/scratch/node01/100%"},
+        {"/home/a[b]*/%j", "/home/a\\[b]\\*/12"},
     };
-    for (const auto& [word, pattern] : cases)
-        EXPECT_EQ(
-            pattern_of_records({"optional", "/usr/lib/spank_dp.so", "timeout=99", word}, 12).value_or(""),
-            pattern);
+    for (const auto& [directory, pattern] : cases)
+        EXPECT_EQ(directories_of_job(directory, 12, "node01"), pattern);
 }
 
 TEST(SiteRecords, WhatCannotBeFoundIsSaid) {
     const auto why = [](const std::vector<std::string>& line) {
-        return pattern_of_records(line, 12).error().message;
+        return site_directory(line).error().message;
     };
     EXPECT_NE(why({}).find("has no record=DIR"), std::string::npos);
     EXPECT_NE(why({"optional", "spank_dp.so", "record=off"}).find("has no record=DIR"), std::string::npos);
