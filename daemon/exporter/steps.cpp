@@ -11,7 +11,7 @@ namespace {
 using Type = MetricsWriter::Type;
 
 std::string labels_of(const std::string& step, const std::string& user) {
-    return label("step", step) + "," + label("job", step.substr(0, step.find('.'))) + "," +
+    return label("step", step) + "," + label("slurm_job", step.substr(0, step.find('.'))) + "," +
            label("user", user);
 }
 

@@ -57,7 +57,7 @@ def test_a_running_step_can_be_read_on_each_of_its_nodes(cluster):
         step = cluster.popen(["srun", "-N2", "--ntasks-per-node=2", "-m", "block", "--dp-slow=0", RANK, "pace", "400", "3", "400"])
         job = job_of(cluster)
         seen = until(lambda: (now := scrape(cluster)) and sum(of_step(now, "slurm_dp_rank_seconds_total", spent="compute")) > 1 and now)
-        who = {"step": f"{job}.0", "job": job, "user": "alice"}
+        who = {"step": f"{job}.0", "slurm_job": job, "user": "alice"}
         assert of_step(seen, "slurm_dp_ranks", state="hello", **who) == [4], seen
         assert of_step(seen, "slurm_dp_exporter_steps") == [1]
         # Two ranks, one second after the other.

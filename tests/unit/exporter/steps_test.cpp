@@ -43,12 +43,12 @@ TEST(StepsOfNode, EachFamilyHasTheSamplesOfAllSteps) {
     EXPECT_THAT(
         page,
         HasSubstr(
-            "slurm_dp_rank_seconds_total{step=\"12.0\",job=\"12\",user=\"alice\",spent=\"compute\"} 1.500\n"
-            "slurm_dp_rank_seconds_total{step=\"13.1\",job=\"13\",user=\"bob\",spent=\"compute\"} 2.000\n"));
-    EXPECT_THAT(page, HasSubstr("slurm_dp_restarts_total{step=\"12.0\",job=\"12\",user=\"alice\"} 0\n"));
+            "slurm_dp_rank_seconds_total{step=\"12.0\",slurm_job=\"12\",user=\"alice\",spent=\"compute\"} 1.500\n"
+            "slurm_dp_rank_seconds_total{step=\"13.1\",slurm_job=\"13\",user=\"bob\",spent=\"compute\"} 2.000\n"));
+    EXPECT_THAT(page, HasSubstr("slurm_dp_restarts_total{step=\"12.0\",slurm_job=\"12\",user=\"alice\"} 0\n"));
     EXPECT_THAT(page, Not(HasSubstr("slurm_dp_restarts_total{step=\"13.1\"")))
         << "its broker is on another node";
-    EXPECT_THAT(page, HasSubstr("slurm_dp_tiles{step=\"13.1\",job=\"13\",user=\"bob\"} 4\n"));
+    EXPECT_THAT(page, HasSubstr("slurm_dp_tiles{step=\"13.1\",slurm_job=\"13\",user=\"bob\"} 4\n"));
     EXPECT_THAT(page, HasSubstr("slurm_dp_exporter_steps 2\n"));
     EXPECT_THAT(page, HasSubstr("slurm_dp_exporter_unreachable_steps 3\n"));
     EXPECT_THAT(page, HasSubstr("slurm_dp_exporter_build_info{version=\"1.2\"} 1\n"));
@@ -66,7 +66,7 @@ TEST(StepsOfNode, WhatAStepDiedOfStaysForAWhile) {
     steps.note(1, last);
     steps.ended(1, Time(1000));
     const std::string death =
-        "slurm_dp_deaths_total{step=\"12.0\",job=\"12\",user=\"alice\",kind=\"signal\"} 1\n";
+        "slurm_dp_deaths_total{step=\"12.0\",slurm_job=\"12\",user=\"alice\",kind=\"signal\"} 1\n";
     EXPECT_THAT(steps.page(kText, 0, Time(1000)), HasSubstr(death));
     EXPECT_THAT(steps.page(kText, 0, Time(1000)), HasSubstr("slurm_dp_exporter_steps 0\n"));
     EXPECT_THAT(steps.page(kText, 0, Time(1000) + kEndedStays), HasSubstr(death));
