@@ -14,6 +14,7 @@
 #include <functional>
 #include <thread>
 
+#include "base/text.hpp"
 #include "common/control.hpp"
 #include "environment.hpp"
 #include "slurm_versions.hpp"

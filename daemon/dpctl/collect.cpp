@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -157,6 +158,7 @@ struct Plan {
     std::string from;
     SlurmJob asked;
     std::vector<std::string> nodes;
+    std::vector<std::string> others;  // of the job, and not of the allocation that is asked
 };
 
 Try<Plan> plan_of(const CollectOptions& options) {
@@ -176,6 +178,10 @@ Try<Plan> plan_of(const CollectOptions& options) {
     if (own && own != plan.job) around = DP_TRY(ask_slurm(*own));
     plan.asked = DP_TRY(job_to_ask(plan.job, known, around, user_name(getuid())));
     plan.nodes = DP_TRY(expand_hostlist(plan.asked.nodes));
+    if (known && !known->nodes.empty())
+        for (std::string& node : DP_TRY(expand_hostlist(known->nodes)))
+            if (std::ranges::find(plan.nodes, node) == plan.nodes.end())
+                plan.others.push_back(std::move(node));
     return plan;
 }
 
@@ -187,6 +193,9 @@ std::string folded(const std::vector<std::string>& nodes) {
 int tell(const Plan& plan, const CollectOptions& options, const CollectedRecords& records,
          const std::string& reason) {
     int code = 0;
+    if (!plan.others.empty())
+        code = complain(folded(plan.others) + ": of job " + std::to_string(plan.job) + ", but not of job " +
+                        std::to_string(plan.asked.id) + ", which was asked");
     for (const auto& [problem, nodes] : records.problems()) code = complain(folded(nodes) + ": " + problem);
     if (const auto missing = records.unfinished(); !missing.empty())
         code = complain(folded(missing) + ": did not answer to its end: " + reason);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <optional>
 
@@ -21,11 +22,12 @@ tl::unexpected<Failure> cannot(const std::string& path) {
     return fail(printable(path) + ": " + errno_text(errno));
 }
 
-size_t read_all(int fd, char* out, size_t size) {
+// nullopt: it cannot be read.
+std::optional<size_t> read_all(int fd, char* out, size_t size) {
     size_t done = 0;
     for (ssize_t n = 1; done < size && n != 0;) {
         n = read(fd, out + done, size - done);
-        if (n < 0 && errno != EINTR) break;
+        if (n < 0 && errno != EINTR) return std::nullopt;
         done += n > 0 ? static_cast<size_t>(n) : 0;
     }
     return done;
@@ -40,12 +42,13 @@ Longer longer_of(const std::string& here, const std::string& come) {
     if (!one || !other || fstat(one.get(), &what) != 0 || !S_ISREG(what.st_mode)) return Longer::neither;
     std::array<char, 65536> left{}, right{};
     for (;;) {
-        const size_t l = read_all(one.get(), left.data(), left.size());
-        const size_t r = read_all(other.get(), right.data(), right.size());
-        const size_t both = std::min(l, r);
+        const auto l = read_all(one.get(), left.data(), left.size());
+        const auto r = read_all(other.get(), right.data(), right.size());
+        if (!l || !r) return Longer::neither;
+        const size_t both = std::min(*l, *r);
         if (!std::equal(left.begin(), left.begin() + static_cast<ptrdiff_t>(both), right.begin()))
             return Longer::neither;
-        if (both < left.size()) return l < r ? Longer::come : Longer::here;
+        if (both < left.size()) return *l < *r ? Longer::come : Longer::here;
     }
 }
 
@@ -53,22 +56,27 @@ Longer longer_of(const std::string& here, const std::string& come) {
 
 Try<std::unique_ptr<CollectedRecords>> CollectedRecords::into(const std::string& directory, uint32_t job,
                                                               const std::vector<std::string>& nodes) {
-    if (mkdir(directory.c_str(), 0777) != 0 && errno != EEXIST) return cannot(directory);
+    const bool is_new = mkdir(directory.c_str(), 0777) == 0;
+    if (!is_new && errno != EEXIST) return cannot(directory);
     std::string temporary = directory + "/.collect-XXXXXX";
     if (!mkdtemp(temporary.data())) return cannot(directory);
-    return std::unique_ptr<CollectedRecords>(new CollectedRecords(directory, temporary, job, nodes));
+    return std::unique_ptr<CollectedRecords>(new CollectedRecords(directory, is_new, temporary, job, nodes));
 }
 
-CollectedRecords::CollectedRecords(std::string directory, std::string temporary, uint32_t job,
+CollectedRecords::CollectedRecords(std::string directory, bool is_new, std::string temporary, uint32_t job,
                                    const std::vector<std::string>& nodes)
-    : directory_(std::move(directory)), temporary_(std::move(temporary)), job_(job), order_(nodes) {
+    : directory_(std::move(directory)),
+      is_new_(is_new),
+      temporary_(std::move(temporary)),
+      job_(job),
+      order_(nodes) {
     for (const std::string& node : nodes) nodes_[node];
 }
 
 CollectedRecords::~CollectedRecords() {
     std::error_code ignored;
     std::filesystem::remove_all(temporary_, ignored);
-    if (records_ == 0) rmdir(directory_.c_str());  // where it is empty
+    if (records_ == 0 && is_new_) rmdir(directory_.c_str());
 }
 
 Try<bool> CollectedRecords::take(const RecordLine& line) {
@@ -90,6 +98,7 @@ Try<bool> CollectedRecords::take(const RecordLine& line) {
             problems_[printable(line.text)].push_back(name);
             break;
         case RecordLine::Kind::end:
+            note_part(name, node);
             node.is_done = true;
             break;
     }
@@ -97,6 +106,7 @@ Try<bool> CollectedRecords::take(const RecordLine& line) {
 }
 
 Try<void> CollectedRecords::begin(const std::string& name, Node& node, const SentFile& file) {
+    note_part(name, node);
     drop(node);
     if (!is_record_of(file.name, job_, name)) {
         problems_["sent " + printable(file.name, 80) + ", which is no record of this job and node"].push_back(
@@ -132,7 +142,10 @@ Try<void> CollectedRecords::finish(const std::string& name, Node& node) {
     const std::string come = temporary(node.file), here = directory_ + "/" + node.file;
     // Some file systems say only then that they are full.
     if (close(node.descriptor.release()) != 0) return cannot(directory_);
-    bool is_there = link(come.c_str(), here.c_str()) == 0;
+    // Not every file system has the first.
+    bool is_there =
+        link(come.c_str(), here.c_str()) == 0 ||
+        (errno != EEXIST && renameat2(AT_FDCWD, come.c_str(), AT_FDCWD, here.c_str(), RENAME_NOREPLACE) == 0);
     if (!is_there && errno != EEXIST) return cannot(here);
     if (!is_there) switch (longer_of(here, come)) {
             case Longer::here:
@@ -149,6 +162,13 @@ Try<void> CollectedRecords::finish(const std::string& name, Node& node) {
     records_ += is_there ? 1 : 0;
     drop(node);
     return {};
+}
+
+// Something else was in the nodes' lines.
+void CollectedRecords::note_part(const std::string& name, Node& node) {
+    if (node.file.empty()) return;
+    problems_["only a part of " + node.file + " came"].push_back(name);
+    drop(node);
 }
 
 void CollectedRecords::drop(Node& node) {

@@ -45,15 +45,17 @@ class CollectedRecords {
         bool is_done = false;
     };
 
-    CollectedRecords(std::string directory, std::string temporary, uint32_t job,
+    CollectedRecords(std::string directory, bool is_new, std::string temporary, uint32_t job,
                      const std::vector<std::string>& nodes);
     Try<void> begin(const std::string& name, Node& node, const SentFile& file);
     Try<void> add(const std::string& name, Node& node, std::string_view bytes);
     Try<void> finish(const std::string& name, Node& node);
+    void note_part(const std::string& name, Node& node);
     void drop(Node& node);
     std::string temporary(const std::string& file) const { return temporary_ + "/" + file; }
 
     std::string directory_;
+    bool is_new_;
     std::string temporary_;  // a directory in it
     uint32_t job_;
     std::vector<std::string> order_;

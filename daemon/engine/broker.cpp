@@ -6,9 +6,12 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
+#include <utility>
 
 #include "base/text.hpp"
 #include "common/hostlist.hpp"
+#include "common/slurm_patterns.hpp"
 #include "engine/election.hpp"
 #include "framing.hpp"
 
@@ -83,7 +86,13 @@ std::string Broker::where(uint32_t rank) const {
     return "rank " + std::to_string(rank) + " on " + members_.host_of(rank);
 }
 
-void Broker::leave(uint32_t node, Time now) {
+void Broker::leave(uint32_t node, const wire::Leave& said, Time now) {
+    if (config_.settings.wants_record() && said.spent_ms_size() == static_cast<int>(kSpent)) {
+        ++nodes_spent_;
+        for (int what = 0; what < said.spent_ms_size(); ++what)
+            spent_[static_cast<size_t>(what)] +=
+                static_cast<double>(std::max<int64_t>(said.spent_ms(what), 0)) / 1000;
+    }
     members_.leave(node);
     forget_node(node);
     if (node == config_.node_rank) {
@@ -97,7 +106,22 @@ void Broker::leave(uint32_t node, Time now) {
 
 // A step that is ending accepts no more nodes.
 void Broker::finish_if_nobody_is_here() {
-    if (members_.all_left() || (abort_ && leave_at_ && members_.nobody_is_here())) finished_ = true;
+    if (members_.all_left() || (abort_ && leave_at_ && members_.nobody_is_here())) finish();
+}
+
+// The times are those of the metrics (record/node_ledger.hpp): a report, with the records of all nodes, tells more apart.
+void Broker::finish() {
+    constexpr double kWorthALine = 1;  // second
+    if (std::exchange(finished_, true) || std::accumulate(spent_.begin(), spent_.end(), 0.0) < kWorthALine)
+        return;
+    const auto nodes = static_cast<uint32_t>(members_.nodes().size());
+    out_.log.push_back(
+        (nodes_spent_ < nodes
+             ? "the tasks of " + std::to_string(nodes_spent_) + " of " + plural(nodes, "node")
+             : std::string("the tasks")) +
+        " spent " + spent_in_words(spent_) + "; more: dpctl report " +
+        fill_in(config_.settings.record->pattern,
+                {{'j', std::to_string(config_.job_id)}, {'s', std::to_string(config_.step_id)}, {'N', "*"}}));
 }
 
 // What it says of ranks is about their last lives. (That Slurm has told them to end holds for the next ones, too.)
@@ -135,7 +159,7 @@ BrokerActions Broker::on_message(uint32_t node, const wire::FromNode& message, T
     if (message.has_fault()) fault(node, printable(message.fault().reason(), 300), now);
     if (message.has_leave()) {
         if (quorum_) quorum_->confirm(node, now);  // it elects nobody any more
-        leave(node, now);
+        leave(node, message.leave(), now);
     }
     if (message.has_owner()) authorization_.answer(node, message.owner());
     if (message.has_status()) {
@@ -312,8 +336,7 @@ void Broker::rank_event(uint32_t node, const wire::RankEvent& event, Time now) {
         if (const auto lasted = generation_->hang_watch.moves(event.rank(), now); lasted && !is_ending()) {
             out_.log.push_back(where(event.rank()) + " moves again, after " + words(*lasted) +
                                " without progress");
-            const Time counted = config_.settings.hang_timeout();
-            totals_.set_hang_ms(totals_.hang_ms() + std::max(*lasted - counted, Time(0)).count());
+            totals_.set_hang_ms(totals_.hang_ms() + lasted->count());
         }
     if (event.has_exited()) {
         generation_->hang_watch.ended(event.rank(), now);
@@ -371,7 +394,7 @@ void Broker::expire_vanished(Time now) {
 }
 
 void Broker::farewell(Time now) {
-    finished_ = true;
+    finish();
     // A silent node has not heard that the step ends.
     for (uint32_t node = 0; node < members_.nodes().size(); ++node)
         node_is_gone_ |= heartbeats_.silent_for(node, now) > Time(0);

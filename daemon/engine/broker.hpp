@@ -38,6 +38,7 @@
 #include "engine/time.hpp"
 #include "engine/torch_arrivals.hpp"
 #include "engine/usage.hpp"
+#include "record/spent.hpp"
 
 namespace dp {
 
@@ -81,6 +82,8 @@ class Broker {
     BrokerActions tick(Time now);
     std::optional<Time> next_deadline() const;
 
+    // Whether another node is the broker now.
+    bool has_resigned() const { return has_resigned_; }
     // Whether nothing is left to do: every node has left, or the broker has stayed long enough.
     bool finished() const { return finished_; }
 
@@ -140,6 +143,8 @@ class Broker {
     StepsRepeated steps_repeated_;                    // across generations, until one takes a step
 
     wire::StepStatus::Totals totals_;
+    SpentTimes spent_{};        // with --dp-record, by the tasks of nodes that have left
+    uint32_t nodes_spent_ = 0;  // how many these are
 
     bool plan_sent_ = false;
     std::optional<NodePreflight> preflight_;    // with --dp-preflight, before the plan
@@ -188,7 +193,8 @@ class Broker {
     std::vector<uint32_t> of_node(const google::protobuf::RepeatedField<uint32_t>& ranks,
                                   uint32_t node) const;
     void request(uint32_t node, const wire::NodeRequest& request, Time now);
-    void leave(uint32_t node, Time now);
+    void leave(uint32_t node, const wire::Leave& said, Time now);
+    void finish();
     void fault(uint32_t node, const std::string& why, Time now);
     void expire_vanished(Time now);
     void farewell(Time now);

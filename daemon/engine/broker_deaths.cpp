@@ -88,10 +88,8 @@ void Broker::dead(const Death& death, Time now) {
 
 // Of ranks that are being ended nobody dies by himself.
 void Broker::count(const Death& death) {
-    if (abort_ || (is_ending() && !death.of_node)) return;
-    if (death.of_node)
-        totals_.set_lost_nodes(totals_.lost_nodes() + 1);
-    else if (!death.status)
+    if (is_ending() || death.of_node) return;  // nodes: see lose()
+    if (!death.status)
         totals_.set_other_deaths(totals_.other_deaths() + 1);
     else if (WIFSIGNALED(*death.status))
         totals_.set_signals(totals_.signals() + 1);
@@ -112,7 +110,6 @@ void Broker::check_hang(Time now) {
     const auto hang = generation_->hang_watch.take(members_, config_.settings.hang_timeout(), now);
     if (!hang) return;
     totals_.set_hangs(totals_.hangs() + 1);
-    totals_.set_hang_ms(totals_.hang_ms() + Time(config_.settings.hang_timeout()).count());
     // Where nobody is the culprit, anybody's NCCL may know why all wait.
     std::vector<uint32_t> asked = hang->culprits;
     if (asked.empty())
@@ -179,6 +176,7 @@ BrokerActions Broker::on_lost(uint32_t node, const std::string& why, Time now) {
 // The node is gone; the report is held back for the delay.
 void Broker::lose(uint32_t node, const std::string& reason, Time delay, Time now) {
     const auto& ranks = members_.nodes()[node].ranks;
+    if (!abort_ && !members_.all_exited()) totals_.set_lost_nodes(totals_.lost_nodes() + 1);
     members_.lose(node);
     node_is_gone_ = true;
     forget_node(node);

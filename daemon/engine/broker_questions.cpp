@@ -23,6 +23,7 @@ wire::StepStatus Broker::status(bool summary, Time now) const {
     if (config_.settings.restarts_ranks()) status.set_restarts_left(restart_policy_.left());
     status.set_spares_left(members_.spares());
     *status.mutable_totals() = totals_;
+    status.mutable_totals()->set_hang_ms(totals_.hang_ms() + generation_->hang_watch.lasts(now).count());
     status.set_slow_ranks(generation_->slow_ranks.count());
     members_.count(status);
     status.set_meetings_open(static_cast<uint32_t>(generation_->collectives.open()));

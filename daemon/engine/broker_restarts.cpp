@@ -113,6 +113,7 @@ void Broker::begin_generation(Time now) {
     restart_->begin_next();
     usage_.forget_answers();
     auto survivors = survivors_of_failure(replaced, world->size);
+    totals_.set_hang_ms(totals_.hang_ms() + generation_->hang_watch.lasts(now).count());
     generation_.emplace(generation_->number + 1, members_, config_.settings, now);
     transports_.begin_generation();
     if (replaced.size() < world->size) generation_->replaced = compress_ranks(replaced);

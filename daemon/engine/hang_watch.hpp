@@ -25,6 +25,8 @@ class HangWatch {
     void note(uint32_t rank, const wire::Stillness& said, Time now);
     // If that ends a hang of which take() has told: how long it lasted.
     std::optional<Time> moves(uint32_t rank, Time now);
+    // The present one, of which take() has told.
+    Time lasts(Time now) const { return hangs_since_ ? now - *hangs_since_ : Time(0); }
     // It has ended, which is progress, and the others may do so, too; or what is left of the step hangs without it.
     void ended(uint32_t rank, Time now) {
         still_.erase(rank);

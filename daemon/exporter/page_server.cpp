@@ -3,11 +3,15 @@
 
 #include <event2/buffer.h>
 #include <event2/bufferevent_ssl.h>
+#include <event2/event.h>
+#include <event2/listener.h>
 #include <openssl/err.h>
 
 #include <cerrno>
+#include <exception>
 #include <string_view>
 
+#include "base/awake.hpp"
 #include "base/errno_text.hpp"
 #include "base/text.hpp"
 #include "common/address.hpp"
@@ -18,7 +22,8 @@ namespace {
 
 constexpr int kTimeoutSeconds = 10;
 constexpr ev_ssize_t kMaxHeaders = 8192, kMaxBody = 0;
-constexpr size_t kMostWaiting = 64;
+constexpr size_t kMostWaiting = 8;
+constexpr Time kReadAgain{1000};
 constexpr const char* kText = "text/plain; version=0.0.4; charset=utf-8";
 constexpr const char* kOpenMetrics = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 constexpr const char* kFrontPage =
@@ -31,6 +36,18 @@ std::string tls_error() {
     ERR_error_string_n(error, text.data(), text.size());
     ERR_clear_error();
     return printable(text.c_str());
+}
+
+// Without descriptors the socket stays readable, and libevent would try again at once.
+void pause_accepting(evconnlistener* listener, void*) {
+    constexpr timeval kPause{0, 100'000};
+    evconnlistener_disable(listener);
+    event_base_once(
+        evconnlistener_get_base(listener), -1, EV_TIMEOUT,
+        [](evutil_socket_t, short, void* paused) {
+            evconnlistener_enable(static_cast<evconnlistener*>(paused));
+        },
+        listener, &kPause);
 }
 
 }  // namespace
@@ -60,7 +77,7 @@ PageServer::PageServer(event_base* base, std::string config_file, OnAsked on_ask
     evhttp_set_timeout(http_.get(), kTimeoutSeconds);
     evhttp_set_max_headers_size(http_.get(), kMaxHeaders);
     evhttp_set_max_body_size(http_.get(), kMaxBody);
-    evhttp_set_allowed_methods(http_.get(), EVHTTP_REQ_GET | EVHTTP_REQ_HEAD);
+    evhttp_set_allowed_methods(http_.get(), EVHTTP_REQ_GET);
     evhttp_set_gencb(
         http_.get(),
         [](evhttp_request* request, void* self) { static_cast<PageServer*>(self)->serve(request); }, this);
@@ -74,9 +91,12 @@ Try<void> PageServer::listen(const ListenAddress& where) {
         evhttp_set_bevcb(http_.get(), new_connection, this);
     }
     errno = 0;
-    if (!evhttp_bind_socket_with_handle(http_.get(), where.address.c_str(), where.port))
+    evhttp_bound_socket* const socket =
+        evhttp_bind_socket_with_handle(http_.get(), where.address.c_str(), where.port);
+    if (!socket)
         return fail("cannot listen on port " + std::to_string(where.port) + " of " + where.address + ": " +
                     errno_text(errno) + "; give another one with --listen");
+    evconnlistener_set_error_cb(evhttp_bound_socket_get_listener(socket), pause_accepting);
     return {};
 }
 
@@ -95,6 +115,10 @@ Try<PageServer::Tls> PageServer::read_tls(const std::string& config_file) {
     const char* const authorities = config.client_authorities.c_str();
     if (SSL_CTX_load_verify_locations(tls.get(), authorities, nullptr) != 1) return failed(authorities);
     SSL_CTX_set_client_CA_list(tls.get(), SSL_load_client_CA_file(authorities));
+    // Each connection proves itself anew.
+    SSL_CTX_set_session_cache_mode(tls.get(), SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_options(tls.get(), SSL_OP_NO_TICKET);
+    SSL_CTX_set_num_tickets(tls.get(), 0);
     SSL_CTX_set_verify(tls.get(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
     return tls;
 }
@@ -102,15 +126,25 @@ Try<PageServer::Tls> PageServer::read_tls(const std::string& config_file) {
 // With the files as they are now, so that a renewed certificate needs no restart.
 bufferevent* PageServer::new_connection(event_base* base, void* pointer) {
     auto& self = *static_cast<PageServer*>(pointer);
-    if (auto renewed = read_tls(self.config_file_))
-        self.tls_ = std::move(*renewed);
-    else
-        log_line("the exporter keeps its last certificate: " + renewed.error().message);
+    if (steady_now() - self.read_at_ >= kReadAgain) self.renew_tls();
     SSL* const session = SSL_new(self.tls_.get());
+    bufferevent* const made = session
+                                  ? bufferevent_openssl_socket_new(
+                                        base, -1, session, BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE)
+                                  : nullptr;
     // Without one libevent would speak in the clear.
-    if (!session) std::terminate();
-    return bufferevent_openssl_socket_new(base, -1, session, BUFFEREVENT_SSL_ACCEPTING,
-                                          BEV_OPT_CLOSE_ON_FREE);
+    if (!made) std::terminate();
+    return made;
+}
+
+void PageServer::renew_tls() {
+    read_at_ = steady_now();
+    auto renewed = read_tls(config_file_);
+    const std::string problem = renewed ? "" : renewed.error().message;
+    if (renewed) tls_ = std::move(*renewed);
+    if (!problem.empty() && problem != problem_)
+        log_line("the exporter keeps its last certificate: " + problem);
+    problem_ = problem;
 }
 
 void PageServer::serve(evhttp_request* request) {

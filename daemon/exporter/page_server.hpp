@@ -13,6 +13,7 @@
 
 #include "base/failure.hpp"
 #include "engine/metrics.hpp"
+#include "engine/time.hpp"
 #include "exporter/web_config.hpp"
 
 namespace dp {
@@ -31,7 +32,7 @@ class PageServer {
     using Answer = std::function<void(const std::string& page)>;
     using OnAsked = std::function<void(MetricsFormat format, Answer answer)>;
 
-    // `config_file`: with TLS, read again for each connection; "": none.
+    // `config_file`: with TLS, read again for new connections; "": none.
     PageServer(event_base* base, std::string config_file, OnAsked on_asked);
     ~PageServer();
     PageServer(const PageServer&) = delete;
@@ -51,10 +52,13 @@ class PageServer {
     std::string config_file_;
     OnAsked on_asked_;
     Tls tls_;
-    size_t waiting_ = 0;  // requests that an answer is still for
+    size_t waiting_ = 0;   // requests that an answer is still for
+    Time read_at_{};       // when the files of tls_ were looked at last
+    std::string problem_;  // with them, as was told
     std::unique_ptr<evhttp, FreeHttp> http_;
 
     static Try<Tls> read_tls(const std::string& config_file);
+    void renew_tls();
     static bufferevent* new_connection(event_base* base, void* self);
     void serve(evhttp_request* request);
     static void answer(evhttp_request* request, const char* type, const std::string& body);

@@ -24,9 +24,9 @@ namespace dp {
 inline constexpr Time kFindEvery{1000};
 // How long a scrape waits for the daemons.
 inline constexpr Time kAnswerPatience{1000};
-// Who closes a connection without a word does not want this exporter; later it may.
+// How long a name is left alone whose listener has closed the connection, as long as it is there.
 inline constexpr Time kRefusalHolds{30'000};
-inline constexpr size_t kMaxWatched = 4096, kMaxWatchedOfUser = 256;
+inline constexpr size_t kMaxWatched = 1024, kMaxWatchedOfUser = 64;
 inline constexpr size_t kMaxNodeMetrics = size_t{16} << 10;  // bytes
 
 class StepWatcher {
@@ -44,6 +44,7 @@ class StepWatcher {
         std::string name, step;
         uid_t user = 0;
         bool has_spoken = false;
+        int owed = 1;  // frames that were asked for; the first one comes by itself
         std::unique_ptr<Connection> connection;
     };
     event_base* base_;
@@ -51,15 +52,18 @@ class StepWatcher {
     Numbered<Watched> watched_;
     std::set<std::string> unreachable_;    // names
     std::map<std::string, Time> refused_;  // names, when
-    bool has_told_of_refusal_ = false;
+    std::set<uid_t> told_of_refusal_;
+    std::map<uid_t, std::string> user_names_;
+    std::map<uid_t, size_t> watched_of_;
     std::set<uint64_t> awaited_;
     std::vector<std::function<void()>> askers_;
     Timer find_timer_, answer_timer_;
 
     void find();
-    void watch(const std::string& name, const std::string& step);
+    bool watch(const std::string& name, const std::string& step);
     void on_frame(uint64_t id, std::string_view body);
-    void on_closed(uint64_t id);
+    void on_closed(uint64_t id, bool by_peer);
+    const std::string& name_of(uid_t user);
     void answered(uint64_t id);
     void tell_askers();
 };

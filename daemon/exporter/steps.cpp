@@ -2,7 +2,8 @@
 #include "exporter/steps.hpp"
 
 #include <algorithm>
-#include <numeric>
+#include <ranges>
+#include <set>
 #include <vector>
 
 namespace dp {
@@ -25,7 +26,13 @@ const char* how_it_ended(const wire::NodeMetrics& last) {
 void StepsOfNode::add(Connection connection, const std::string& step, const std::string& user) {
     Step& added = present_[connection];
     added.labels = labels_of(step, user);
+    added.user = user;
     ended_.erase(added.labels);
+}
+
+size_t StepsOfNode::count() const {
+    return static_cast<size_t>(
+        std::ranges::count_if(present_, [](const auto& one) { return one.second.is_known; }));
 }
 
 void StepsOfNode::note(Connection connection, const wire::NodeMetrics& metrics) {
@@ -46,17 +53,27 @@ void StepsOfNode::ended(Connection connection, Time now) {
         ++ends_[how_it_ended(step.metrics)];
     }
     step.ended_at = now;
+    const auto oldest_first = [](const auto& one) { return one.second.ended_at; };
+    const auto is_his = [&](const auto& one) { return one.second.user == step.user; };
     ended_[step.labels] = step;
+    if (std::ranges::count_if(ended_, is_his) > static_cast<ptrdiff_t>(kMostEndedOfUser)) {
+        auto his = ended_ | std::views::filter(is_his);
+        ended_.erase(std::ranges::min_element(his, {}, oldest_first).base());
+    }
     forget_old(now);
 }
 
 // Programs without a communicator have started once all ranks are there; that nothing more comes is known at their end.
 void StepsOfNode::note_startup(Step& step, bool is_over) {
     const wire::StepStatus& status = step.metrics.status();
-    if (step.has_started || !(status.has_all_ready_ms() || (is_over && status.has_all_hello_ms()))) return;
+    // An elected broker knows nothing of the start.
+    if (step.has_started || status.totals().restarts() > 0 ||
+        !(status.has_all_ready_ms() || (is_over && status.has_all_hello_ms())))
+        return;
     step.has_started = true;
-    const double seconds =
-        static_cast<double>(status.has_all_ready_ms() ? status.all_ready_ms() : status.all_hello_ms()) / 1000;
+    constexpr int64_t kLongest = 86'400'000;
+    const int64_t ms = status.has_all_ready_ms() ? status.all_ready_ms() : status.all_hello_ms();
+    const double seconds = static_cast<double>(std::clamp<int64_t>(ms, 0, kLongest)) / 1000;
     const auto bound = std::ranges::lower_bound(Histogram::kBounds, seconds);
     ++startup_.counts[static_cast<size_t>(bound - Histogram::kBounds.begin())];
     startup_.sum += seconds;
@@ -75,9 +92,10 @@ std::string StepsOfNode::page(MetricsFormat format, size_t unreachable, Time now
     for (const auto& [connection, step] : present_)
         if (step.is_known) steps.push_back({step.labels, &step.metrics});
     // One that runs again has its last run's place.
+    std::set<std::string_view> present;
+    for (const auto& [connection, step] : present_) present.insert(step.labels);
     for (const auto& [labels, step] : ended_)
-        if (std::ranges::find(steps, labels, &StepMetrics::labels) == steps.end())
-            steps.push_back({labels, &step.metrics});
+        if (!present.contains(labels)) steps.push_back({labels, &step.metrics});
     MetricsWriter out(format);
     write_steps(steps, out);
     write_own(out, unreachable);
@@ -98,7 +116,7 @@ void StepsOfNode::write_own(MetricsWriter& out, size_t unreachable) const {
     out.sample("", startup_.sum, "_sum");
     out.sample("", so_far, "_count");
     out.family("slurm_dp_exporter_steps", Type::gauge, "Steps with a world that are on this node.");
-    out.sample("", static_cast<int64_t>(present_.size()));
+    out.sample("", static_cast<int64_t>(count()));
     out.family("slurm_dp_exporter_unreachable_steps", Type::gauge,
                "Steps of this node whose daemons do not answer the exporter.");
     out.sample("", static_cast<int64_t>(unreachable));

@@ -20,7 +20,7 @@ namespace dp {
 
 // How long a step that has ended stays on the page, so that it is read at least once after what it died of; and how many such steps do.
 inline constexpr Time kEndedStays{300'000};
-inline constexpr size_t kMostEnded = 1000;
+inline constexpr size_t kMostEnded = 1000, kMostEndedOfUser = 200;
 
 class StepsOfNode {
  public:
@@ -32,14 +32,15 @@ class StepsOfNode {
     void add(Connection connection, const std::string& step, const std::string& user);
     void note(Connection connection, const wire::NodeMetrics& metrics);
     void ended(Connection connection, Time now);
-    size_t count() const { return present_.size(); }
+    // Those of which something is known.
+    size_t count() const;
 
     // `unreachable`: steps that are here and cannot be watched.
     std::string page(MetricsFormat format, size_t unreachable, Time now);
 
  private:
     struct Step {
-        std::string labels;
+        std::string labels, user;
         wire::NodeMetrics metrics;
         bool is_known = false;
         bool has_started = false;  // it is in the histogram

@@ -125,6 +125,7 @@ Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
             [this](const ControlEvent& event) {
                 tasks_.note_keeper(event);
                 note_nccl_file(event);
+                if (event.kind == ControlEvent::Kind::exit) note_ranks();
                 perform(node_.on_keeper(event, now()));
             });
     if (config_.settings.hang_timeout() > Time(0))
@@ -331,6 +332,7 @@ void Daemon::read_control_packets() {
         if (!event) continue;
         tasks_.note_launcher(*event);
         if (!keepers_) note_nccl_file(*event);
+        if (event->kind == ControlEvent::Kind::exit) note_ranks();
         perform(node_.on_control(*event, now()));
         // A relay leaves when the kernel has its Leave (send), even if the broker takes nothing.
         if (event->kind == ControlEvent::Kind::end && !broker_) leave_timer_.after(kLeaveTimeout);
@@ -382,7 +384,7 @@ void Daemon::note_ranks() {
 void Daemon::look_at_ledger() {
     const int64_t now_ns = monotonic_ns();
     const auto ending = node_.ending();
-    std::vector<TaskSeen> tasks(config_.tasks);
+    std::vector<TaskSeen> tasks(config_.tasks, {.generation = node_.generation()});
     for (uint32_t local = 0; local < std::min<size_t>(config_.ranks.size(), tasks.size()); ++local) {
         const auto connection = node_.connection_of(local);
         const auto page = connection ? usage_.page(*connection) : std::nullopt;
@@ -407,7 +409,7 @@ wire::NodeMetrics Daemon::metrics() {
              parse_ranges<uint32_t>(list, kMaxTilesPerRank).value_or(std::vector<uint32_t>()))
             tiles.insert(tile);
     metrics.set_tiles(static_cast<uint32_t>(tiles.size()));
-    if (!broker_) return metrics;
+    if (!broker_ || broker_->has_resigned()) return metrics;
     wire::StepStatus& status = *metrics.mutable_status();
     status = broker_->status(true, now());
     status.set_ending(printable(status.ending()));
@@ -610,14 +612,22 @@ void Daemon::perform(const NodeActions& actions) {
     settle();
 }
 
+wire::FromNode Daemon::with_spent(wire::FromNode leave) {
+    if (!recorder_) return leave;
+    look_at_ledger();
+    for (const double seconds : ledger_.spent())
+        leave.mutable_leave()->add_spent_ms(static_cast<int64_t>(seconds * 1000));
+    return leave;
+}
+
 void Daemon::send(const std::vector<wire::FromNode>& messages) {
     bool leaves = false;
     for (const auto& message : messages) {
         leaves |= message.has_leave();
         if (broker_)
-            mail_.to_broker.push_back(message);
+            mail_.to_broker.push_back(message.has_leave() ? with_spent(message) : message);
         else if (broker_link_)
-            broker_link_->send(message);
+            broker_link_->send(message.has_leave() ? with_spent(message) : message);
     }
     // The step waits for this daemon's end, and an answer would cost it two more turns on busy CPUs.
     if (leaves && broker_link_ && !broker_) {

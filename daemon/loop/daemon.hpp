@@ -127,6 +127,7 @@ class Daemon {
     void sample_ranks(Time pause);
     void look_at_ledger();
     wire::NodeMetrics metrics();
+    wire::FromNode with_spent(wire::FromNode leave);
     void record_ending();
     void tell_user(const std::string& line);
     void on_broker_message(const wire::ToNode& message);

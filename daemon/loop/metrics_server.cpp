@@ -121,13 +121,16 @@ void MetricsServer::tell(Client& client) const {
 void MetricsServer::finish() {
     std::string frame;
     for (auto& [id, client] : clients_) {
-        if (!client.watches || unsent(client.buffer) > 0) continue;
+        if (!client.watches) continue;
+        const int socket = bufferevent_getfd(client.buffer.get());
+        if (unsent(client.buffer) > 0) evbuffer_write(bufferevent_get_output(client.buffer.get()), socket);
+        if (unsent(client.buffer) > 0) continue;
         if (frame.empty()) {
             wire::NodeMetrics last = measure_();
             last.set_is_last(true);
             frame = to_frame(last);
         }
-        send(bufferevent_getfd(client.buffer.get()), frame.data(), frame.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+        send(socket, frame.data(), frame.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     }
 }
 

@@ -21,7 +21,7 @@ void NodeLedger::look(std::span<const TaskSeen> tasks, int64_t now_ns) {
 }
 
 void NodeLedger::look(Task& task, const TaskSeen& now, int64_t took_ns) {
-    if (now.has_rank && !first_generation_) first_generation_ = now.generation;
+    if (!first_generation_) first_generation_ = now.generation;
     const bool is_another = now.generation != task.last.generation || now.has_rank != task.last.has_rank;
     if (is_another) decide(task, Spent::unlabelled);
     if (is_another) task.may_be_start = true;
@@ -35,7 +35,11 @@ void NodeLedger::look(Task& task, const TaskSeen& now, int64_t took_ns) {
     } else {
         run(task, now, took_ns);
     }
+    // A page may be unreadable for a moment.
+    const bool is_same = now.connection != 0 && now.connection == task.last.connection;
+    const auto phases = now.phases || !is_same ? now.phases : task.last.phases;
     task.last = now;
+    task.last.phases = phases;
 }
 
 void NodeLedger::run(Task& task, const TaskSeen& now, int64_t took_ns) {

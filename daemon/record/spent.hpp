@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace dp {
 
@@ -41,6 +42,10 @@ struct SpentWord {
     const char* title;  // for people
     const char* meaning;
 };
+// "48 s: compute 71 %, load 16 %, start 13 %", the largest first; without what is less than half a percent. Where no waiting is told
+// apart, communication may include it.
+std::string spent_in_words(const SpentTimes& spent);
+
 inline constexpr std::array<SpentWord, kSpent> kSpentWords = {{
     {"compute", 'c', "compute", "forward, backward and the optimizer's step"},
     {"communication", 'm', "communication", "the exchange itself, taken from the rank that waited least"},

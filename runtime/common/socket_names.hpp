@@ -65,7 +65,8 @@ inline std::vector<std::string_view> listening_names(std::string_view proc_net_u
     for (const std::string_view line : split(proc_net_unix, '\n')) {
         // Num RefCount Protocol Flags Type St Inode Path; 00010000 is a listening socket.
         const size_t at = line.find(" @");
-        if (at != std::string_view::npos && line.find(" 00010000 ") < at) names.push_back(line.substr(at + 2));
+        if (at != std::string_view::npos && line.find(" 00010000 ") < at)
+            names.push_back(line.substr(at + 2));
     }
     return names;
 }

@@ -176,12 +176,12 @@ def test_a_stranger_with_many_names_takes_only_their_place(cluster):
     stranger = cluster.popen(["srun", "-N1", "-n1", "-w", "node01", "--overcommit", "/usr/bin/python3", "-c", STRANGER], user="bob")
     with exporting(cluster):
         until(lambda: of_step(scrape(cluster), "slurm_dp_exporter_unreachable_steps") and
-              of_step(scrape(cluster), "slurm_dp_exporter_steps")[0] >= 200)
+              of_step(scrape(cluster), "slurm_dp_exporter_steps")[0] >= 60)
         step = cluster.popen(["srun", "-N1", "-n1", "-w", "node01", "--dp-world=auto", RANK, "meet", "4"])
         assert " met" in step.stdout.readline()
         seen = until(lambda: (now := scrape(cluster)) and of_step(now, "slurm_dp_ranks", user="alice", state="hello") == [1] and now)
-        assert of_step(seen, "slurm_dp_exporter_steps")[0] <= 257, "256 of bob's, and alice's"
-        assert of_step(seen, "slurm_dp_exporter_unreachable_steps")[0] >= 40
+        assert of_step(seen, "slurm_dp_exporter_steps")[0] <= 65, "64 of bob's, and alice's"
+        assert of_step(seen, "slurm_dp_exporter_unreachable_steps")[0] >= 230
         step.communicate(timeout=60)
     stranger.communicate(timeout=60)
     cluster.assert_idle()
@@ -214,9 +214,11 @@ def test_another_machine_needs_a_certificate(cluster):
         for refused in ([*client[:2], url], [*other, url], [url.replace("https", "http")]):
             done = cluster.node("node02", ["curl", "-sS", "--max-time", "10", *refused])
             assert "slurm_dp" not in done.stdout and done.returncode != 0, done
-        # A certificate that is renewed holds from the next connection on; one that is broken does not stop the old one.
+        # A certificate that is renewed holds within a second; one that is broken does not stop the old one.
+        time.sleep(1.1)
         cluster.node("node01", "cd /run/web && cp server.crt good.crt && echo broken > server.crt", check=True)
         assert of_step(scrape(cluster, "node02", *client, url), "slurm_dp_exporter_build_info") == [1]
+        time.sleep(1.1)
         cluster.node("node01", "cd /run/web && cp other.crt server.crt && cp other.key server.key", check=True)
         renewed = cluster.node("node02", ["curl", "-sS", "--cacert", "/run/web/other.crt", *client[2:], url, "-k", "-v"])
         assert "CN=other" in renewed.stderr and "slurm_dp" in renewed.stdout, renewed

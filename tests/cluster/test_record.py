@@ -53,6 +53,9 @@ def test_a_run_says_where_the_time_of_each_rank_went(cluster):
     # Rank 3 is slow: the others wait for it.
     done = cluster.run([*TWO_NODES, "--dp-slow=0", RANK, "pace", "400", "3", "400"], timeout=60)
     assert done.returncode == 0 and own_lines(done) == [], done.stderr
+    # The last line says it in short.
+    spent = re.search(rf"^slurm-dp: the tasks spent (\d+) s: (.*); more: dpctl report {RECORDS}$", done.stderr, re.MULTILINE)
+    assert spent and "communication and waiting" in spent[2] and "compute" in spent[2], done.stderr
     files = cluster.run(["ls", RECORDS], check=True).stdout.split()
     assert len(files) == 2 and all(re.fullmatch(r"\d+\.0-[0-9a-f]{16}-node0[12]\.dprecord", name) for name in files), files
     run = only_run(cluster)
@@ -68,6 +71,10 @@ def test_a_run_says_where_the_time_of_each_rank_went(cluster):
     for quick in run["tasks"][:3]:
         assert quick["ledger"]["waiting"] > 3 * slow["ledger"]["waiting"] + 1, (quick["ledger"], slow["ledger"])
     assert 0 < run["goodput"] < 1 and run["settings"]["dp-slow"] == "0"
+    shares = {word: float(percent) / 100 for word, percent in re.findall(r"([a-z ]+) (\d+) %", spent[2].replace(", ", ","))}
+    assert abs(float(spent[1]) - run["allocated"]) < 1 + 0.1 * run["allocated"], (spent[0], run["allocated"])
+    for words, of_report in (("compute", ["compute"]), ("communication and waiting", ["communication", "waiting"])):
+        assert abs(shares[words] - sum(run["ledger"][word] for word in of_report) / run["allocated"]) < 0.08, (spent[0], run["ledger"])
     said = cluster.run([DPCTL, "report", RECORDS], check=True).stdout
     assert "finished" in said and "goodput" in said and "waiting for others" in said, said
     ledger = json.loads(cluster.run([DPCTL, "ledger", "--json", RECORDS], check=True).stdout)

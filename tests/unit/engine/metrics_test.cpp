@@ -65,6 +65,25 @@ TEST(Metrics, NameTheSilentAndTheEnd) {
     EXPECT_TRUE(has(text, "slurm_dp_ending{step=\"12.0\"} 1")) << text;
 }
 
+TEST(Metrics, DeathsAreCountedByWhatTheyWere) {
+    Simulation s(3, 2, Time(60000), false, FailureAction::report);
+    s.join_all();
+    s.hello_all();
+    s.exit(1, 3 << 8);
+    s.exit(2, 9);
+    s.pass(Time(1000));
+    s.frozen.insert(2);
+    s.pass(Time(40000));
+    const std::string text = text_of(ask(s));
+    EXPECT_TRUE(has(text, "# TYPE slurm_dp_deaths_total counter")) << text;
+    for (const char* kind : {"exit", "signal", "node"})
+        EXPECT_TRUE(has(text, std::string("slurm_dp_deaths_total{step=\"12.0\",kind=\"") + kind + "\"} 1"))
+            << kind << "\n"
+            << text;
+    EXPECT_TRUE(has(text, "slurm_dp_deaths_total{step=\"12.0\",kind=\"other\"} 0"));
+    EXPECT_TRUE(has(text, "slurm_dp_silences_total{step=\"12.0\"} 1"));
+}
+
 TEST(Metrics, LabelsAreEscaped) {
     wire::StepStatus status;
     auto* node = status.add_nodes();

@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../loop/server_test.hpp"
@@ -189,6 +191,27 @@ TEST_F(PageServerTest, OnlySoManyWaitAtOnce) {
     EXPECT_TRUE(until_closed(clients.back()).value_or("").starts_with("HTTP/1.1 503 "));
     for (const auto& answer : answers) answer("page\n");
     EXPECT_TRUE(until_closed(clients.front()).value_or("").ends_with("page\n"));
+}
+
+TEST_F(PageServerTest, WithoutDescriptorsItWaits) {
+    std::vector<Fd> clients;
+    clients.push_back(connected());
+    rlimit usual{};
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &usual), 0);
+    rlimit none = usual;
+    none.rlim_cur = 0;
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    const auto worked = [] {
+        timespec time{};
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+        return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+    };
+    const auto before = worked();
+    pause(std::chrono::seconds(1));
+    EXPECT_LT(worked() - before, std::chrono::milliseconds(500));
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &usual), 0);
+    say(clients.back(), get("/"));
+    EXPECT_TRUE(until_closed(clients.back()).value_or("").starts_with("HTTP/1.1 200 "));
 }
 
 TEST_F(PageServerTest, AnAddressThatIsTakenIsSaid) {

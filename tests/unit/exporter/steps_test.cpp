@@ -40,12 +40,12 @@ TEST(StepsOfNode, EachFamilyHasTheSamplesOfAllSteps) {
     of_a_relay.set_tiles(4);
     steps.note(2, of_a_relay);
     const std::string page = steps.page(kText, 3, Time(0));
-    EXPECT_THAT(
-        page,
-        HasSubstr(
-            "slurm_dp_rank_seconds_total{step=\"12.0\",slurm_job=\"12\",user=\"alice\",spent=\"compute\"} 1.500\n"
-            "slurm_dp_rank_seconds_total{step=\"13.1\",slurm_job=\"13\",user=\"bob\",spent=\"compute\"} 2.000\n"));
-    EXPECT_THAT(page, HasSubstr("slurm_dp_restarts_total{step=\"12.0\",slurm_job=\"12\",user=\"alice\"} 0\n"));
+    EXPECT_THAT(page, HasSubstr("slurm_dp_rank_seconds_total{step=\"12.0\",slurm_job=\"12\",user=\"alice\","
+                                "spent=\"compute\"} 1.500\n"
+                                "slurm_dp_rank_seconds_total{step=\"13.1\",slurm_job=\"13\",user=\"bob\","
+                                "spent=\"compute\"} 2.000\n"));
+    EXPECT_THAT(page,
+                HasSubstr("slurm_dp_restarts_total{step=\"12.0\",slurm_job=\"12\",user=\"alice\"} 0\n"));
     EXPECT_THAT(page, Not(HasSubstr("slurm_dp_restarts_total{step=\"13.1\"")))
         << "its broker is on another node";
     EXPECT_THAT(page, HasSubstr("slurm_dp_tiles{step=\"13.1\",slurm_job=\"13\",user=\"bob\"} 4\n"));
@@ -121,15 +121,36 @@ TEST(StepsOfNode, OpenMetricsNamesCountersWithoutTheirSuffixAndHasAnEnd) {
 
 TEST(StepsOfNode, OnlySoManyThatEndedStay) {
     StepsOfNode steps("");
-    for (StepsOfNode::Connection id = 1; id <= kMostEnded + 10; ++id) {
-        steps.add(id, std::to_string(id) + ".0", "alice");
+    StepsOfNode::Connection id = 0;
+    const auto run = [&](const std::string& user) {
+        ++id;
+        steps.add(id, std::to_string(id) + ".0", user);
         steps.note(id, with_status());
         steps.ended(id, Time(static_cast<int64_t>(id)));
-    }
-    const std::string page = steps.page(kText, 0, Time(0));
+    };
+    run("alice");
+    for (size_t i = 0; i < kMostEndedOfUser + 10; ++i) run("bob");
+    std::string page = steps.page(kText, 0, Time(0));
+    EXPECT_EQ(count(page, "slurm_dp_age_seconds{"), kMostEndedOfUser + 1) << "each user's";
+    EXPECT_EQ(count(page, "age_seconds{step=\"1.0\""), 1u);
+    EXPECT_EQ(count(page, "age_seconds{step=\"11.0\""), 0u);
+    EXPECT_EQ(count(page, "age_seconds{step=\"12.0\""), 1u);
+    for (size_t i = 0; i < kMostEnded; ++i) run("user" + std::to_string(i));
+    page = steps.page(kText, 0, Time(0));
     EXPECT_EQ(count(page, "slurm_dp_age_seconds{"), kMostEnded);
-    EXPECT_EQ(count(page, "age_seconds{step=\"10.0\""), 0u);
-    EXPECT_EQ(count(page, "age_seconds{step=\"11.0\""), 1u);
+    EXPECT_EQ(count(page, "age_seconds{step=\"1.0\""), 0u);
+}
+
+TEST(StepsOfNode, NoNumberOfADaemonSpoilsTheHistogram) {
+    StepsOfNode steps("");
+    for (const int64_t ms : {int64_t{-5}, int64_t{1} << 62}) {
+        steps.add(1, "1.0", "bob");
+        wire::NodeMetrics metrics;
+        metrics.mutable_status()->set_all_ready_ms(ms);
+        steps.note(1, metrics);
+        steps.ended(1, Time(0));
+    }
+    EXPECT_EQ(count(steps.page(kText, 0, Time(0)), "slurm_dp_startup_seconds_sum 86400.000\n"), 1u);
 }
 
 }  // namespace
