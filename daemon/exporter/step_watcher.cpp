@@ -11,15 +11,15 @@
 
 #include "base/awake.hpp"
 #include "base/unix_socket.hpp"
-#include "common/read_file.hpp"
 #include "common/socket_names.hpp"
 #include "framing.hpp"
 #include "loop/log.hpp"
 
 namespace dp {
-StepWatcher::StepWatcher(event_base* base, StepsOfNode& steps)
+StepWatcher::StepWatcher(event_base* base, StepsOfNode& steps, ReadSockets read_sockets)
     : base_(base),
       steps_(steps),
+      read_sockets_(std::move(read_sockets)),
       watched_(base),
       find_timer_(base, [this] { find(); }),
       answer_timer_(base, [this] { tell_askers(); }) {
@@ -28,7 +28,7 @@ StepWatcher::StepWatcher(event_base* base, StepsOfNode& steps)
 
 void StepWatcher::find() {
     find_timer_.after(kFindEvery);
-    const std::string listening = read_file("/proc/net/unix");
+    const std::string listening = read_sockets_();
     std::map<std::string, std::string> found;  // steps by name
     for (const std::string_view name : listening_names(listening))
         if (const auto step = step_of_metrics_socket(name)) found.emplace(name, *step);

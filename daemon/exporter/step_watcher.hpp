@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "common/read_file.hpp"
 #include "exporter/steps.hpp"
 #include "loop/connection.hpp"
 #include "loop/numbered.hpp"
@@ -31,7 +32,11 @@ inline constexpr size_t kMaxNodeMetrics = size_t{16} << 10;  // bytes
 
 class StepWatcher {
  public:
-    StepWatcher(event_base* base, StepsOfNode& steps);
+    // `read_sockets`: the node's unix sockets, as /proc/net/unix has them.
+    using ReadSockets = std::function<std::string()>;
+    StepWatcher(
+        event_base* base, StepsOfNode& steps,
+        ReadSockets read_sockets = [] { return read_file("/proc/net/unix"); });
 
     // Asks all daemons, and calls this once they have answered, or after kAnswerPatience.
     void ask(std::function<void()> on_answered);
@@ -49,6 +54,7 @@ class StepWatcher {
     };
     event_base* base_;
     StepsOfNode& steps_;
+    ReadSockets read_sockets_;
     Numbered<Watched> watched_;
     std::set<std::string> unreachable_;    // names
     std::map<std::string, Time> refused_;  // names, when

@@ -27,6 +27,14 @@ class StepWatcherTest : public ServerTest {
  protected:
     std::string step = std::to_string(getpid()) + ".0";
     StepsOfNode steps{""};
+    // Those of this test: others run beside it.
+    StepWatcher::ReadSockets own_sockets = [this] {
+        std::string own;
+        const std::string all = read_file("/proc/net/unix");
+        for (const std::string_view line : split(all, '\n'))
+            if (line.ends_with("/" + step)) own += std::string(line) + "\n";
+        return own;
+    };
     void SetUp() override { signal(SIGPIPE, SIG_IGN); }
 
     std::string page(const StepWatcher& watcher) {
@@ -47,7 +55,7 @@ TEST_F(StepWatcherTest, ReadsADaemonAndItsLastWords) {
     measured.set_tiles(1);
     Fd ranks = bound_to("slurm-dp/" + step + "/1001/5f");
     std::optional<MetricsServer> daemon;
-    StepWatcher watcher(base.get(), steps);
+    StepWatcher watcher(base.get(), steps, own_sockets);
     asked(watcher);
     EXPECT_THAT(page(watcher), Not(HasSubstr(step)));
     daemon.emplace(
@@ -68,7 +76,7 @@ TEST_F(StepWatcherTest, ReadsADaemonAndItsLastWords) {
 TEST_F(StepWatcherTest, ADaemonThatDoesNotAnswerDelaysOnlyALittle) {
     const Fd stopped = bound_to("slurm-dp-metrics/" + step);
     ASSERT_EQ(listen(stopped.get(), 8), 0);
-    StepWatcher watcher(base.get(), steps);
+    StepWatcher watcher(base.get(), steps, own_sockets);
     EXPECT_LT(asked(watcher), 3 * kAnswerPatience);
     EXPECT_THAT(page(watcher), HasSubstr("slurm_dp_exporter_unreachable_steps 1\n"));
 }
@@ -76,7 +84,7 @@ TEST_F(StepWatcherTest, ADaemonThatDoesNotAnswerDelaysOnlyALittle) {
 TEST_F(StepWatcherTest, WhoClosesOrSaysNonsenseIsLeftAlone) {
     const Fd stranger = bound_to("slurm-dp-metrics/" + step);
     ASSERT_EQ(listen(stranger.get(), 8), 0);
-    StepWatcher watcher(base.get(), steps);
+    StepWatcher watcher(base.get(), steps, own_sockets);
     int connections = 0;
     const auto accept_one = [&](const std::string& bytes) {
         const Fd client(accept4(stranger.get(), nullptr, nullptr, SOCK_CLOEXEC));
