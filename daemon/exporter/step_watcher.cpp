@@ -99,6 +99,10 @@ void StepWatcher::on_frame(uint64_t id, std::string_view body) {
     one->has_spoken = true;
     unreachable_.erase(one->name);
     steps_.note(id, *metrics);
+    if (metrics->is_last()) {
+        one->connection->stop();
+        return on_closed(id, false);
+    }
     answered(id);
 }
 

@@ -108,6 +108,24 @@ TEST_F(StepWatcherTest, NamesThatAreNoStepsAreNotWatched) {
     EXPECT_EQ(step_of_metrics_socket("slurm-dp-metrics/local.4711"), "local.4711");
 }
 
+TEST_F(StepWatcherTest, LastWordsAreTheLast) {
+    const Fd stranger = bound_to("slurm-dp-metrics/" + step);
+    ASSERT_EQ(listen(stranger.get(), 8), 0);
+    StepWatcher watcher(base.get(), steps, own_sockets);
+    const Fd client(accept4(stranger.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    ASSERT_TRUE(client);
+    wire::NodeMetrics last;
+    last.set_is_last(true);
+    for (const uint32_t tiles : {5u, 6u}) {
+        last.set_tiles(tiles);
+        say(client, to_frame(last));
+    }
+    ASSERT_TRUE(run([&] { return page(watcher).find("slurm_dp_tiles{") != std::string::npos; }));
+    pause();
+    EXPECT_THAT(page(watcher), HasSubstr("} 5\n"));
+    EXPECT_EQ(steps.count(), 0u);
+}
+
 // ---- over HTTP ----
 
 class PageServerTest : public StepWatcherTest {
