@@ -88,17 +88,17 @@ Try<bool> CollectedRecords::take(const RecordLine& line) {
             if (const auto file = read_sent_file(line.text))
                 DP_TRY(begin(name, node, *file));
             else
-                problems_["sent a line that means nothing"].push_back(name);
+                node.problems.insert("sent a line that means nothing");
             break;
         case RecordLine::Kind::data:
-            DP_TRY(add(name, node, line.text));
+            DP_TRY(add(node, line.text));
             break;
         case RecordLine::Kind::problem:
             drop(node);
-            problems_[printable(line.text)].push_back(name);
+            node.problems.insert(printable(line.text));
             break;
         case RecordLine::Kind::end:
-            note_part(name, node);
+            note_part(node);
             node.is_done = true;
             break;
     }
@@ -106,11 +106,11 @@ Try<bool> CollectedRecords::take(const RecordLine& line) {
 }
 
 Try<void> CollectedRecords::begin(const std::string& name, Node& node, const SentFile& file) {
-    note_part(name, node);
+    note_part(node);
     drop(node);
     if (!is_record_of(file.name, job_, name)) {
-        problems_["sent " + printable(file.name, 80) + ", which is no record of this job and node"].push_back(
-            name);
+        node.problems.insert("sent " + printable(file.name, 80) +
+                             ", which is no record of this job and node");
         return {};
     }
     node.descriptor.reset(
@@ -118,13 +118,13 @@ Try<void> CollectedRecords::begin(const std::string& name, Node& node, const Sen
     if (!node.descriptor) return cannot(directory_);
     node.file = file.name;
     node.missing = file.size;
-    return file.size == 0 ? finish(name, node) : Try<void>();
+    return file.size == 0 ? finish(node) : Try<void>();
 }
 
-Try<void> CollectedRecords::add(const std::string& name, Node& node, std::string_view bytes) {
+Try<void> CollectedRecords::add(Node& node, std::string_view bytes) {
     if (node.file.empty()) return {};  // of one that is not wanted
     if (bytes.size() > node.missing) {
-        problems_["sent more of " + node.file + " than there is"].push_back(name);
+        node.problems.insert("sent more of " + node.file + " than there is");
         drop(node);
         return {};
     }
@@ -135,10 +135,10 @@ Try<void> CollectedRecords::add(const std::string& name, Node& node, std::string
         bytes.remove_prefix(static_cast<size_t>(size));
         node.missing -= static_cast<uint64_t>(size);
     }
-    return node.missing == 0 ? finish(name, node) : Try<void>();
+    return node.missing == 0 ? finish(node) : Try<void>();
 }
 
-Try<void> CollectedRecords::finish(const std::string& name, Node& node) {
+Try<void> CollectedRecords::finish(Node& node) {
     const std::string come = temporary(node.file), here = directory_ + "/" + node.file;
     // Some file systems say only then that they are full.
     if (close(node.descriptor.release()) != 0) return cannot(directory_);
@@ -156,7 +156,7 @@ Try<void> CollectedRecords::finish(const std::string& name, Node& node) {
                 is_there = true;
                 break;
             case Longer::neither:
-                problems_[printable(here) + " is there with other bytes, and stays as it is"].push_back(name);
+                node.problems.insert(printable(here) + " is there with other bytes, and stays as it is");
         }
     node.records += is_there ? 1 : 0;
     records_ += is_there ? 1 : 0;
@@ -165,9 +165,9 @@ Try<void> CollectedRecords::finish(const std::string& name, Node& node) {
 }
 
 // Something else was in the nodes' lines.
-void CollectedRecords::note_part(const std::string& name, Node& node) {
+void CollectedRecords::note_part(Node& node) {
     if (node.file.empty()) return;
-    problems_["only a part of " + node.file + " came"].push_back(name);
+    node.problems.insert("only a part of " + node.file + " came");
     drop(node);
 }
 
@@ -189,6 +189,13 @@ std::vector<std::string> CollectedRecords::unfinished() const {
     std::vector<std::string> found;
     std::ranges::copy_if(order_, std::back_inserter(found),
                          [&](const std::string& node) { return !nodes_.at(node).is_done; });
+    return found;
+}
+
+std::map<std::string, std::vector<std::string>> CollectedRecords::problems() const {
+    std::map<std::string, std::vector<std::string>> found;
+    for (const std::string& node : order_)
+        for (const std::string& problem : nodes_.at(node).problems) found[problem].push_back(node);
     return found;
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,8 +34,8 @@ class CollectedRecords {
     // Those that sent a record, in the order of the nodes; those that are not known to be done.
     std::vector<std::string> senders() const;
     std::vector<std::string> unfinished() const;
-    // What the user is told, and of which nodes.
-    const std::map<std::string, std::vector<std::string>>& problems() const { return problems_; }
+    // What the user is told, and of which nodes, in their order.
+    std::map<std::string, std::vector<std::string>> problems() const;
 
  private:
     struct Node {
@@ -42,15 +43,16 @@ class CollectedRecords {
         Fd descriptor;
         uint64_t missing = 0;  // of its bytes
         size_t records = 0;
+        std::set<std::string> problems;
         bool is_done = false;
     };
 
     CollectedRecords(std::string directory, bool is_new, std::string temporary, uint32_t job,
                      const std::vector<std::string>& nodes);
     Try<void> begin(const std::string& name, Node& node, const SentFile& file);
-    Try<void> add(const std::string& name, Node& node, std::string_view bytes);
-    Try<void> finish(const std::string& name, Node& node);
-    void note_part(const std::string& name, Node& node);
+    Try<void> add(Node& node, std::string_view bytes);
+    Try<void> finish(Node& node);
+    void note_part(Node& node);
     void drop(Node& node);
     std::string temporary(const std::string& file) const { return temporary_ + "/" + file; }
 
@@ -60,7 +62,6 @@ class CollectedRecords {
     uint32_t job_;
     std::vector<std::string> order_;
     std::map<std::string, Node> nodes_;
-    std::map<std::string, std::vector<std::string>> problems_;
     size_t records_ = 0;
 };
 

@@ -85,42 +85,54 @@ std::string dump(const nlohmann::ordered_json& json) {
 // The nodes that have found the same, to the letter, and what that is.
 struct Alike {
     Finding finding;
-    std::vector<std::string> hosts;
+    std::vector<size_t> nodes;  // ascending
 };
 
 // One check on all nodes: a line for those where it is ok, and one for each way in which it is not.
-std::vector<Finding> folded(const std::vector<Alike>& all, size_t nodes) {
+std::vector<Finding> folded(const std::vector<Alike>& all, const std::vector<std::string>& hosts) {
+    const auto names = [&](const std::vector<size_t>& nodes) {
+        std::vector<std::string> those;
+        for (const size_t node : nodes) those.push_back(hosts[node]);
+        return compress_hostlist(those);
+    };
     std::vector<Finding> lines;
-    std::vector<std::string> fine;
+    std::vector<size_t> fine;
     std::vector<std::string> seen;
-    for (const auto& [finding, hosts] : all)
+    for (const auto& [finding, nodes] : all)
         if (finding.level == Level::ok) {
-            fine.insert(fine.end(), hosts.begin(), hosts.end());
+            fine.insert(fine.end(), nodes.begin(), nodes.end());
             seen.push_back(finding.seen);
         }
+    std::ranges::sort(fine);
     // What is each node's own, such as its address, is left out.
     const std::string& check = all.front().finding.check;
-    if (fine.size() == nodes)
-        lines.push_back(
-            doctor::ok(check, seen.size() == 1 ? seen.front() : fmt::format("on all {} nodes", nodes)));
+    if (fine.size() == hosts.size())
+        lines.push_back(doctor::ok(
+            check, seen.size() == 1 ? seen.front() : fmt::format("on all {} nodes", hosts.size())));
     else if (!fine.empty())
-        lines.push_back(
-            doctor::ok(check, compress_hostlist(fine) + (seen.size() == 1 ? ": " + seen.front() : "")));
-    for (const auto& [finding, hosts] : all) {
+        lines.push_back(doctor::ok(check, names(fine) + (seen.size() == 1 ? ": " + seen.front() : "")));
+    for (const auto& [finding, nodes] : all) {
         if (finding.level == Level::ok) continue;
         lines.push_back(finding);
         lines.back().seen =
-            (hosts.size() == nodes ? fmt::format("all {} nodes", nodes) : compress_hostlist(hosts)) + ": " +
+            (nodes.size() == hosts.size() ? fmt::format("all {} nodes", nodes.size()) : names(nodes)) + ": " +
             finding.seen;
     }
     return lines;
 }
 
+std::vector<std::string> hosts_of(const StepExamination& step) {
+    std::vector<std::string> hosts;
+    for (const Examination& node : step.nodes) hosts.push_back(node.host);
+    return hosts;
+}
+
 std::vector<Topic> folded(const StepExamination& step) {
     std::vector<Topic> topics;
     std::vector<std::vector<std::vector<Alike>>> found;  // by topic and check
-    for (const Examination& node : step.nodes)
-        for (const Topic& topic : node.topics) {
+    const auto hosts = hosts_of(step);
+    for (size_t node = 0; node < hosts.size(); ++node)
+        for (const Topic& topic : step.nodes[node].topics) {
             const auto at =
                 static_cast<size_t>(std::ranges::find(topics, topic.name, &Topic::name) - topics.begin());
             if (at == topics.size()) topics.push_back({topic.name, {}}), found.emplace_back();
@@ -130,21 +142,14 @@ std::vector<Topic> folded(const StepExamination& step) {
                 if (check == found[at].end()) check = found[at].insert(check, std::vector<Alike>());
                 auto alike = std::ranges::find(*check, one, &Alike::finding);
                 if (alike == check->end()) alike = check->insert(alike, Alike{one, {}});
-                alike->hosts.push_back(node.host);
+                alike->nodes.push_back(node);
             }
         }
     for (size_t at = 0; at < topics.size(); ++at)
         for (const auto& check : found[at])
-            for (Finding& line : folded(check, step.nodes.size()))
-                topics[at].findings.push_back(std::move(line));
+            for (Finding& line : folded(check, hosts)) topics[at].findings.push_back(std::move(line));
     topics.push_back({"between the nodes", step.between});
     return topics;
-}
-
-std::vector<std::string> hosts_of(const StepExamination& step) {
-    std::vector<std::string> hosts;
-    for (const Examination& node : step.nodes) hosts.push_back(node.host);
-    return hosts;
 }
 
 }  // namespace

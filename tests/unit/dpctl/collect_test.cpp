@@ -195,6 +195,13 @@ TEST_F(CollectedRecordsTest, ANodeNamesOnlyItsOwnRecords) {
     EXPECT_FALSE(fs::exists(folder_ + "/12.0-0123456789abcdef-node01.dprecord"));
 }
 
+TEST_F(CollectedRecordsTest, ProblemsNameTheNodesInTheirOrderAndOnce) {
+    for (const char* node : {"node02", "node01", "node02"}) take(Kind::problem, "no such directory", node);
+    const std::map<std::string, std::vector<std::string>> expected{
+        {"no such directory", {"node01", "node02"}}};
+    EXPECT_EQ(records_->problems(), expected);
+}
+
 TEST(CollectedRecords, APlaceThatCannotBeIsNamed) {
     EXPECT_EQ(CollectedRecords::into("/proc/x", 12, {}).error().message,
               "/proc/x: No such file or directory");

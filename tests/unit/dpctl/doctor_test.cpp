@@ -58,6 +58,9 @@ TEST(DoctorReport, OfAStepFoldsWhatIsAlike) {
               "between the nodes\n"
               "  ok       MTU         1500\n"
               "node[01-04]: 9 checks, 0 faults, 2 warnings\n");
+    step.nodes[3] = node("node04", doctor::ok("open files", "1024"));
+    step.nodes[2] = node("node03", doctor::ok("open files", "4096"));
+    EXPECT_THAT(doctor_text(step), HasSubstr("  ok       open files  node[01,03-04]\n"));
     for (auto& one : step.nodes) one = node(one.host.c_str(), kFew);
     EXPECT_THAT(doctor_text(step), HasSubstr("  WARNING  open files  all 4 nodes: 256\n"));
     step.nodes = {node("node01", doctor::ok("host name", "node01 is 10.0.0.1")),
