@@ -120,7 +120,8 @@ struct RecordPlaces {
 struct ReportOptions {
     RecordPlaces places;
     bool json = false;
-    std::string html;  // a page goes to this file; "": text or JSON to standard output
+    std::string html;   // a page goes to this file
+    std::string trace;  // or a trace to this one; both "": text or JSON to standard output
 };
 int show_report(const ReportOptions& options);
 // Of that, where the time went.

@@ -162,9 +162,13 @@ void add_records(CLI::App& words, RecordPlaces& places) {
 void describe_report(CLI::App& words, ReportOptions& options) {
     add_records(words, options.places);
     auto* json = words.add_flag("--json", options.json, "for machines");
-    words.add_option("--html", options.html, "write one HTML page to FILE")
+    auto* html = words.add_option("--html", options.html, "write one HTML page to FILE")
+                     ->type_name("FILE")
+                     ->excludes(json);
+    words.add_option("--trace", options.trace, "write a trace for Perfetto or Chrome to FILE")
         ->type_name("FILE")
-        ->excludes(json);
+        ->excludes(json)
+        ->excludes(html);
 }
 
 void describe_ledger(CLI::App& words, LedgerOptions& options) {

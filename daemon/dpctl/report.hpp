@@ -3,9 +3,11 @@
 // What `dpctl report` and `dpctl ledger` say of a record: as text, as JSON, and as a page. Pure.
 #pragma once
 
+#include <iosfwd>
 #include <string>
 #include <vector>
 
+#include "record/details.hpp"
 #include "record/run.hpp"
 #include "record/timeline.hpp"
 
@@ -41,6 +43,9 @@ std::string ledger_text(const Report& report);
 // packaging/schemas/report.schema.json describes both.
 std::string report_json(const Report& report);
 std::string ledger_json(const Report& report);
+// For Perfetto or Chrome (report_trace.cpp): single phases of the ranks where the record has them, who waited for whom, starts, restarts,
+// hangs, memory, and what the user was told. Reads the records again. Returns what is left out, in lines for the user.
+Try<std::vector<std::string>> write_trace(const Report& report, std::ostream& out);
 // The report's JSON within a page that draws it (report_page.html).
 std::string report_page(const Report& report);
 

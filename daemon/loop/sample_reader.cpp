@@ -5,17 +5,23 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <string>
 
 #include "base/text.hpp"
 #include "common/read_file.hpp"
 #include "loop/usage.hpp"
+#include "record/entries.hpp"
 
 namespace dp {
 namespace {
 
 constexpr int64_t kNsPerMs = 1'000'000;
 constexpr uint64_t kKib = 1024, kMib = 1024 * kKib;
+
+// Ranks of a node whose phases a sample has, of which each takes 11 bytes at most: a longer entry could not be read.
+constexpr int kMostInDetail = 512;
+static_assert(kMostInDetail * kEndedPhases * 11 < kMaxRecordEntry * 3 / 4);
 
 // Counted in whole milliseconds from the beginning, so that no part of one gets lost from sample to sample.
 uint32_t ms_since(int64_t before_ns, int64_t now_ns) {
@@ -48,6 +54,28 @@ uint32_t used_mib() {
     return static_cast<uint32_t>((all - std::min(all, free)) / 1024);
 }
 
+// None if there are none.
+void add_detail(record::Sample& sample, uint32_t task, const std::vector<PhaseInterval>& phases,
+                int64_t at_ns) {
+    if (phases.empty()) return;
+    constexpr uint64_t kMostSteps = 31;  // of a byte that also has the phase
+    // Whole microseconds of one clock, so that the phases of one sample end where those of the next begin.
+    const auto us = [at_ns](int64_t ns) {
+        return std::chrono::floor<std::chrono::microseconds>(std::chrono::nanoseconds(ns - at_ns)).count();
+    };
+    auto& detail = *sample.add_details();
+    detail.set_task(task);
+    detail.set_before_us(-us(phases.front().from_ns));
+    detail.set_step(phases.front().step);
+    uint64_t step = phases.front().step;
+    for (const PhaseInterval& one : phases) {
+        detail.add_length_us(static_cast<uint64_t>(us(one.until_ns) - us(one.from_ns)));
+        const uint64_t steps = std::min(one.step - std::min(step, one.step), kMostSteps);
+        step += steps;
+        detail.mutable_step_and_phase()->push_back(static_cast<char>(steps << 3 | one.phase));
+    }
+}
+
 // A list of zeros is as good as none.
 template <typename List>
 void drop_zeros(List& list) {
@@ -72,7 +100,8 @@ Traffic read_traffic(std::string_view proc_net_dev) {
     return all;
 }
 
-record::Sample SampleReader::read(const std::vector<Rank>& ranks, int64_t now_ns) {
+record::Sample SampleReader::read(const std::vector<Rank>& ranks, int64_t now_ns,
+                                  std::optional<int64_t> details_at_ns) {
     record::Sample sample;
     std::map<ConnectionId, Counted> worlds;
     std::map<pid_t, int64_t> cpu;
@@ -80,7 +109,12 @@ record::Sample SampleReader::read(const std::vector<Rank>& ranks, int64_t now_ns
         Counted before, now;
         if (rank.connection) {
             before = now = worlds_[*rank.connection];
-            if (rank.page) now = {phase_times(*rank.page, now_ns).value_or(before.phases), rank.page->steps};
+            if (rank.page)
+                now = {phase_times(*rank.page, now_ns).value_or(before.phases), rank.page->steps,
+                       rank.page->ended_count};
+            if (rank.page && details_at_ns && sample.details_size() < kMostInDetail)
+                add_detail(sample, static_cast<uint32_t>(&rank - ranks.data()),
+                           ended_phases(*rank.page, before.ended_phases, now_ns), *details_at_ns);
             worlds[*rank.connection] = now;
         }
         const std::array lists = {sample.mutable_idle_ms(), sample.mutable_compute_ms(),

@@ -32,14 +32,17 @@ class SampleReader {
         std::optional<PhasePage> page;
         std::optional<uint64_t> step;  // how many training steps it says that it has taken
     };
-    record::Sample read(const std::vector<Rank>& ranks, int64_t now_ns);
+    // `details_at_ns`: with each phase that has ended, before this time of its entry.
+    record::Sample read(const std::vector<Rank>& ranks, int64_t now_ns,
+                        std::optional<int64_t> details_at_ns = {});
     // Other ranks are here now, perhaps in processes that were here before.
     void begin_generation() { steps_.clear(); }
 
  private:
     struct Counted {
-        PhaseTimes phases{};     // nanoseconds
-        uint64_t own_steps = 0;  // by its page
+        PhaseTimes phases{};        // nanoseconds
+        uint64_t own_steps = 0;     // by its page
+        uint64_t ended_phases = 0;  // likewise
     };
     std::map<ConnectionId, Counted> worlds_;  // that are open
     std::map<pid_t, int64_t> cpu_ns_;

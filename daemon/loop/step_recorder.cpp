@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loop/step_recorder.hpp"
 
+#include <algorithm>
+
 #include "common/slurm_patterns.hpp"
 #include "loop/handshake.hpp"
 
@@ -38,7 +40,9 @@ pid_t StepRecorder::start(event_base* base) {
 void StepRecorder::begin_generation(const DaemonConfig& config, const NodePlan& plan) {
     generation_ = plan.generation;
     samples_.begin_generation();
+    details_.begin_generation();
     sampled_ = Clock::now();
+    world_size_ = config.world_size;
     add(generation_entry(config, plan));
 }
 
@@ -61,9 +65,17 @@ bool StepRecorder::wants_sample(std::chrono::milliseconds pause) const {
 
 void StepRecorder::sample(const std::vector<SampleReader::Rank>& ranks) {
     sampled_ = Clock::now();
+    const auto at = now();
+    const bool has_phases =
+        std::ranges::any_of(ranks, [](const auto& rank) { return rank.page && rank.page->ended_count > 0; });
+    // steady_clock is the pages' CLOCK_MONOTONIC.
+    std::optional<int64_t> details_at_ns;
+    if (details_.is_on(std::chrono::floor<std::chrono::seconds>(at), has_phases, unix_ms() / 1000,
+                       world_size_))
+        details_at_ns = std::chrono::nanoseconds(began_.time_since_epoch() + at).count();
     record::Entry entry;
-    *entry.mutable_sample() = samples_.read(ranks, monotonic_ns());
-    add(std::move(entry));
+    *entry.mutable_sample() = samples_.read(ranks, monotonic_ns(), details_at_ns);
+    add(at, std::move(entry));
 }
 
 void StepRecorder::finish(event_base* base) {
@@ -74,8 +86,8 @@ void StepRecorder::finish(event_base* base) {
     writer_.finish();
 }
 
-void StepRecorder::add(record::Entry entry) {
-    entry.set_at_ms(std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began_).count());
+void StepRecorder::add(std::chrono::milliseconds at, record::Entry entry) {
+    entry.set_at_ms(at.count());
     writer_.add(bytes_of(entry));
 }
 

@@ -11,6 +11,7 @@
 
 #include "loop/record_writer.hpp"
 #include "loop/sample_reader.hpp"
+#include "record/detail_schedule.hpp"
 #include "record/entries.hpp"
 
 namespace dp {
@@ -50,11 +51,17 @@ class StepRecorder {
     Clock::time_point began_ = Clock::now();
     Clock::time_point sampled_ = began_;
     std::optional<uint32_t> generation_;
+    uint32_t world_size_ = 0;
+    DetailSchedule details_;
     std::optional<std::pair<uint32_t, bool>> ended_;
     SampleReader samples_;
     RecordWriter writer_;
 
-    void add(record::Entry entry);
+    std::chrono::milliseconds now() const {
+        return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began_);
+    }
+    void add(record::Entry entry) { add(now(), std::move(entry)); }
+    void add(std::chrono::milliseconds at, record::Entry entry);
 };
 
 }  // namespace dp

@@ -2,15 +2,10 @@
 #include "record/node_ledger.hpp"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 #include <utility>
 
 namespace dp {
-
-// By dp_phase_kind.
-constexpr std::array<Spent, kPhases> kSpentIn = {Spent::idle, Spent::compute, Spent::load,
-                                                 Spent::communication, Spent::checkpoint};
 
 NodeLedger::NodeLedger(size_t tasks, std::chrono::nanoseconds patience, int64_t now_ns)
     : patience_(patience), looked_ns_(now_ns), tasks_(tasks) {}
@@ -52,7 +47,7 @@ void NodeLedger::run(Task& task, const TaskSeen& now, int64_t took_ns) {
         const int64_t sum = std::accumulate(times.begin(), times.end(), int64_t{0});
         labelled = std::min(sum, took_ns);
         for (size_t phase = 0; phase < kPhases && sum > 0; ++phase)
-            add(kSpentIn[phase],
+            add(kSpentInPhase[phase],
                 static_cast<int64_t>(static_cast<double>(times[phase]) * static_cast<double>(labelled) /
                                      static_cast<double>(sum)));
     }

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <string>
 
+#include "common/phase_page.hpp"
+
 namespace dp {
 
 enum class Spent : uint8_t {
@@ -42,6 +44,10 @@ struct SpentWord {
     const char* title;  // for people
     const char* meaning;
 };
+// By dp_phase_kind.
+inline constexpr std::array<Spent, kPhases> kSpentInPhase = {Spent::idle, Spent::compute, Spent::load,
+                                                             Spent::communication, Spent::checkpoint};
+
 // "48 s: compute 71 %, load 16 %, start 13 %", the largest first; without what is less than half a percent. Where no waiting is told
 // apart, communication may include it.
 std::string spent_in_words(const SpentTimes& spent);

@@ -8,7 +8,7 @@ _dpctl() {
         [[ ${COMP_WORDS[i]} != -- ]] || { mapfile -t COMPREPLY < <(compgen -c -f -- "$current"); return; }
     done
     case ${COMP_WORDS[COMP_CWORD - 1]} in
-    --daemon | --conf | --html | --web-config) mapfile -t COMPREPLY < <(compgen -f -- "$current"); return ;;
+    --daemon | --conf | --html | --trace | --web-config) mapfile -t COMPREPLY < <(compgen -f -- "$current"); return ;;
     -n | --ranks | --timeout | --hang-timeout | --slow | --restarts | --final-exit | --grace | --tensor | --pipeline | --node | --pid | -i | --interval | --count | --job) return ;;
     --port) words=auto ;;
     --store) words="hold torch" ;;
@@ -31,7 +31,7 @@ _dpctl() {
             compopt -o filenames
             return
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == report ]]; then
-            words="--job --json --html --help"
+            words="--job --json --html --trace --help"
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == ledger ]]; then
             words="--job --json --help"
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == collect && $current != -* ]]; then

@@ -48,8 +48,13 @@ void enter_phase(PhasePage& shared, uint64_t phase, int64_t now_ns) {
     // Each store becomes visible after those before it, and none before the odd number.
     store(shared.sequence, shared.sequence + 1);
     store(shared.total_ns[before], total);
+    PhasePage::Ended& ended = shared.ended[shared.ended_count % kEndedPhases];
+    store(ended.since_ns, shared.since_ns);
+    store(ended.step_and_phase, shared.since_step << 8 | before);
+    store(shared.ended_count, shared.ended_count + 1);
     store(shared.phase, phase);
     store(shared.since_ns, now_ns);
+    store(shared.since_step, shared.steps);
     store(shared.sequence, shared.sequence + 1);
 }
 
@@ -93,6 +98,25 @@ std::optional<PhaseTimes> phase_times(const PhasePage& page, int64_t now_ns) {
     const int64_t current = longest - std::clamp<int64_t>(page.since_ns, 0, longest);
     times[page.phase] += std::min(current, longest - times[page.phase]);
     return times;
+}
+
+std::vector<PhaseInterval> ended_phases(const PhasePage& page, uint64_t count, int64_t now_ns) {
+    std::vector<PhaseInterval> found;
+    if (page.version != kPhasePageVersion || count >= page.ended_count) return found;
+    const uint64_t kept = std::min<uint64_t>(page.ended_count - count, kEndedPhases);
+    int64_t at = 0;
+    for (uint64_t i = page.ended_count - kept; i < page.ended_count; ++i) {
+        const PhasePage::Ended& one = page.ended[i % kEndedPhases];
+        const bool is_last = i + 1 == page.ended_count;
+        const int64_t from = std::clamp<int64_t>(one.since_ns, at, std::max(at, now_ns));
+        const int64_t until =
+            std::clamp<int64_t>(is_last ? page.since_ns : page.ended[(i + 1) % kEndedPhases].since_ns, from,
+                                std::max(from, now_ns));
+        const size_t phase = one.step_and_phase & 0xff;
+        at = until;
+        if (phase < kPhases) found.push_back({from, until, phase, one.step_and_phase >> 8});
+    }
+    return found;
 }
 
 std::optional<int64_t> own_time_of_step(const PhasePage& page) {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 namespace dp {
 
@@ -25,6 +26,9 @@ inline constexpr const char* kPhasePageName = "slurm-dp-phases";
 // The number of steps whose times are kept.
 inline constexpr size_t kOwnTimes = 32;
 
+// The number of phases that have ended which are kept.
+inline constexpr size_t kEndedPhases = 128;
+
 // Its content, word by word. Times are CLOCK_MONOTONIC.
 struct PhasePage {
     uint64_t version = 0;
@@ -37,6 +41,16 @@ struct PhasePage {
     int64_t last_step_ns = 0;     // when the last one ended; 0: none has
     PhaseTimes at_step_ns{};      // how long each phase had been on by then
     int64_t own_ns[kOwnTimes]{};  // of step i at i % kOwnTimes: its time but for the waits for others
+    // The same, since a later version: the phases that have ended, phase i at i % kEndedPhases. Each lasted until the next one began, the
+    // last one until since_ns.
+    struct Ended {
+        int64_t since_ns = 0;
+        uint64_t step_and_phase = 0;  // steps by its beginning * 256 + phase
+        bool operator==(const Ended&) const = default;
+    };
+    uint64_t since_step = 0;  // steps by since_ns
+    uint64_t ended_count = 0;
+    Ended ended[kEndedPhases]{};
 
     bool operator==(const PhasePage&) const = default;
 };
@@ -57,6 +71,17 @@ std::optional<PhasePage> read_phase_page(int fd);
 // How long the rank has been in each phase so far; nothing if the page is not one of ours. Whatever its
 // content, no time is negative or later than now. Pure.
 std::optional<PhaseTimes> phase_times(const PhasePage& page, int64_t now_ns);
+
+// A phase that has ended.
+struct PhaseInterval {
+    int64_t from_ns = 0, until_ns = 0;
+    size_t phase = 0;
+    uint64_t step = 0;  // steps that the process had taken when it began
+    bool operator==(const PhaseInterval&) const = default;
+};
+// Those that have ended since there were `count` of them, oldest first, as far as they are kept; none if the page is not one of ours. Whatever
+// its content, they follow one another, and none ends later than now. Pure.
+std::vector<PhaseInterval> ended_phases(const PhasePage& page, uint64_t count, int64_t now_ns);
 
 // How much of its last steps the rank spent on its own, each apart from the waits for others: their median, in which a step counts half
 // as much as the one kHalfLife later. Nothing before kHalfLife steps, of a rank that never says that it waits, or if the page is not one of ours. Pure.

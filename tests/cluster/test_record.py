@@ -45,13 +45,27 @@ def only_run(cluster):
     return said["runs"][0]
 
 
+def trace_of(cluster, path):
+    """The events; of those that last, none overlaps another of its thread: Perfetto would drop it."""
+    with open(cluster.host_path(path), encoding="utf-8") as file:
+        events = json.load(file)["traceEvents"]
+    ends = {}
+    for event in events:
+        if event["ph"] != "X":
+            continue
+        thread = event["pid"], event["tid"]
+        assert event["ts"] >= ends.get(thread, 0) and event["dur"] > 0, event
+        ends[thread] = event["ts"] + event["dur"]
+    return events
+
+
 def own_lines(done):
     return [line for line in done.stderr.splitlines() if "--dp-record" in line]
 
 
 def test_a_run_says_where_the_time_of_each_rank_went(cluster):
     # Rank 3 is slow: the others wait for it.
-    done = cluster.run([*TWO_NODES, "--dp-slow=0", RANK, "pace", "400", "3", "400"], timeout=60)
+    done = cluster.run([*TWO_NODES, "--dp-slow=0", RANK, "pace", "200", "3", "200"], timeout=60)
     assert done.returncode == 0 and own_lines(done) == [], done.stderr
     # The last line says it in short.
     spent = re.search(rf"^slurm-dp: the tasks spent (\d+) s: (.*); more: dpctl report {RECORDS}$", done.stderr, re.MULTILINE)
@@ -63,7 +77,7 @@ def test_a_run_says_where_the_time_of_each_rank_went(cluster):
     assert [(task["rank"], task["host"], task["exit"]) for task in run["tasks"]] == [
         (rank, f"node0{rank // 2 + 1}", "exited with code 0") for rank in range(4)]
     for task in run["tasks"]:
-        assert 380 <= task["steps"] <= 400, task["steps"]
+        assert 190 <= task["steps"] <= 200, task["steps"]
         assert len(task["course"]) == run["windows"] and task["memory_peak_mib"] > 0
         moments = task["moments"]
         assert moments["started"] <= min(moments["hello"], moments["first_phase"]) and max(moments.values()) <= run["seconds"], moments
@@ -81,6 +95,25 @@ def test_a_run_says_where_the_time_of_each_rank_went(cluster):
     SCHEMA.validate(ledger)
     assert ledger["runs"][0]["ledger"] == run["ledger"]
     cluster.run([DPCTL, "report", "--html", f"{RECORDS}/page.html", RECORDS], check=True)
+    cluster.run([DPCTL, "report", "--trace", f"{RECORDS}/trace.json", RECORDS], check=True)
+    trace = trace_of(cluster, f"{RECORDS}/trace.json")
+    for rank in range(4):
+        phases = [event for event in trace if event["ph"] == "X" and event["cat"] == "phase" and event["args"]["rank"] == rank]
+        steps = {event["args"]["step"] for event in phases}
+        assert len(steps) > 150, f"rank {rank}: nearly all of 200 steps are within the first ten seconds"
+        # As long together as the ledger says of what the program did.
+        seen = sum(event["dur"] for event in phases) / 1e6
+        did = sum(run["tasks"][rank]["ledger"][word] for word in ("compute", "communication", "waiting", "load", "checkpoint", "idle"))
+        assert 0.8 * did - 0.2 < seen < did + 0.5, (rank, seen, did)
+    # Rank 3 is slow: the arrows come from it.
+    begun = {event["id"]: event for event in trace if event["ph"] == "s"}
+    ended = [event for event in trace if event["ph"] == "f"]
+    assert len(ended) == len(begun) > 300
+    from_slow = [event for event in begun.values() if event["pid"] == 2 and event["tid"] == 2]
+    assert len(from_slow) > 0.9 * len(begun), (len(from_slow), len(begun))
+    assert all(event["ts"] >= begun[event["id"]]["ts"] for event in ended)
+    failed = cluster.run([DPCTL, "report", "--trace", f"{RECORDS}/nowhere/trace.json", RECORDS])
+    assert failed.returncode == 1 and failed.stderr == f"dpctl: {RECORDS}/nowhere/trace.json: No such file or directory\n", failed.stderr
     cluster.assert_nothing_left()
 
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A file of a record (--dp-record): whatever is in it, each task's time is somewhere, once.
+// A file of a record (--dp-record): whatever is in it, each task's time is somewhere, once, and so is each phase.
 #include <google/protobuf/stubs/logging.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -10,9 +10,29 @@
 #include <string>
 
 #include "base/fd.hpp"
+#include "record/details.hpp"
 #include "record/run.hpp"
 #include "record/timeline.hpp"
 #include "target.hpp"
+
+// However few are read: the phases of a task follow one another, and nobody waits for itself.
+static void must_be_whole(const dp::RecordedRun& run) {
+    using namespace dp;
+    for (const size_t most : {kMostDetails, size_t{3}}) {
+        const auto details = read_details(run, most);
+        fuzz::must(details.has_value(), "what was read twice is read again");
+        fuzz::must(details->phases.size() <= most, "there are no more than that");
+        const RankPhase* before = nullptr;
+        for (const RankPhase& one : details->phases) {
+            fuzz::must(one.time.until > one.time.from, "a phase takes time");
+            if (before && before->node == one.node && before->task == one.task)
+                fuzz::must(one.time.from >= before->time.until, "no phase overlaps the one before");
+            before = &one;
+        }
+        for (const Wait& wait : waits_in(run, details->phases))
+            fuzz::must(wait.who != wait.for_whom, "nobody waits for itself");
+    }
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     using namespace dp;
@@ -31,6 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         }
         fuzz::must(std::abs(sum - timeline->allocated) <= 1e-6 * timeline->allocated + 0.01,
                    "the ledger sums to the allocated time");
+        must_be_whole(run);
     }
     return 0;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The record of a long step that nobody has run: bench-records DIR NODES RANKS_PER_NODE SECONDS. Each rank trains; rank 1 is slow, and in the
-// middle all begin again.
+// The record of a long step that nobody has run: bench-records DIR NODES RANKS_PER_NODE SECONDS. Each rank trains, in phases so short that a
+// page keeps no more of them a second; rank 1 is slow, and in the middle all begin again.
 #include <sys/stat.h>
 
 #include <cstdio>
@@ -10,6 +10,8 @@
 #include <random>
 #include <string>
 
+#include "common/phase_page.hpp"
+#include "record/detail_schedule.hpp"
 #include "record/entries.hpp"
 
 namespace {
@@ -17,6 +19,10 @@ namespace {
 using namespace dp;
 
 constexpr int64_t kRestartMs = 20'000;
+constexpr int64_t kUnixMs = 1'795'000'000'000;
+constexpr uint32_t kSteps = 42;  // a second
+constexpr uint32_t kStepUs = 1'000'000 / kSteps;
+static_assert(kSteps * 3 <= kEndedPhases && (kSteps + 1) * 3 > kEndedPhases);
 
 struct Shape {
     uint32_t nodes = 0, ranks_per_node = 0;
@@ -36,7 +42,7 @@ class NodeFile {
         begin.mutable_begin()->set_node_rank(node_);
         begin.mutable_begin()->set_node_count(shape_.nodes);
         begin.mutable_begin()->set_tasks(shape_.ranks_per_node);
-        begin.mutable_begin()->set_unix_ms(1'795'000'000'000);
+        begin.mutable_begin()->set_unix_ms(kUnixMs);
         add(0, begin);
         const int64_t half = shape_.seconds * 500;
         live(0, 100, half);
@@ -55,12 +61,14 @@ class NodeFile {
     uint32_t node_;
     std::mt19937 random_;
     std::ofstream out_;
+    DetailSchedule details_;
 
     std::string host() const { return "bench" + std::to_string(node_); }
     std::string path_in(const std::string& folder) const {
         return folder + "/" + host() + std::string(kRecordSuffix);
     }
     uint32_t rank(uint32_t local) const { return node_ * shape_.ranks_per_node + local; }
+    bool is_slow(uint32_t local) const { return rank(local) == 1; }
 
     void add(int64_t at_ms, record::Entry entry) {
         entry.set_at_ms(at_ms);
@@ -74,6 +82,7 @@ class NodeFile {
         for (uint32_t local = 0; local < shape_.ranks_per_node; ++local)
             begin.mutable_generation()->add_ranks(rank(local));
         add(from_ms, begin);
+        details_.begin_generation();
         for (uint32_t local = 0; local < shape_.ranks_per_node; ++local) {
             record::Entry started;
             started.mutable_moment()->set_kind(record::Moment::STARTED);
@@ -81,20 +90,26 @@ class NodeFile {
             started.mutable_moment()->set_generation(number);
             add(from_ms, started);
         }
-        for (int64_t at = from_ms + 1000; at <= until_ms; at += 1000) add(at, sample());
+        for (int64_t at = from_ms + 1000; at <= until_ms; at += 1000) {
+            record::Entry entry = sample();
+            if (details_.is_on(std::chrono::seconds(at / 1000), true, (kUnixMs + at) / 1000,
+                               shape_.nodes * shape_.ranks_per_node))
+                add_details(*entry.mutable_sample(), static_cast<uint64_t>(at / 1000 * kSteps));
+            add(at, entry);
+        }
     }
 
     record::Entry sample() {
         record::Entry entry;
         auto& sample = *entry.mutable_sample();
         for (uint32_t local = 0; local < shape_.ranks_per_node; ++local) {
-            const uint32_t compute = (rank(local) == 1 ? 850 : 600) + random_() % 100;
+            const uint32_t compute = (is_slow(local) ? 850 : 600) + random_() % 100;
             const uint32_t load = random_() % 20;
             sample.add_compute_ms(compute);
             sample.add_load_ms(load);
             sample.add_communication_ms(1000 - compute - load);
-            sample.add_steps(3 + random_() % 2);
-            sample.add_step_count(3);
+            sample.add_steps(kSteps);
+            sample.add_step_count(kSteps);
             sample.add_cpu_ms(900 + random_() % 200);
             sample.add_memory_mib(40'000 + random_() % 500);
         }
@@ -102,6 +117,24 @@ class NodeFile {
         sample.set_sent_kib(1'000'000 + random_() % 100'000);
         sample.set_received_kib(1'000'000 + random_() % 100'000);
         return entry;
+    }
+
+    // Of the last second: each step loads, computes and communicates.
+    void add_details(record::Sample& sample, uint64_t step) {
+        for (uint32_t local = 0; local < shape_.ranks_per_node; ++local) {
+            auto& detail = *sample.add_details();
+            detail.set_task(local);
+            detail.set_before_us(kSteps * kStepUs);
+            detail.set_step(step);
+            for (uint32_t i = 0; i < kSteps; ++i) {
+                const uint32_t load = 200 + random_() % 400;
+                const uint32_t compute = (is_slow(local) ? 20'000 : 14'000) + random_() % 2'000;
+                for (const uint32_t length : {load, compute, kStepUs - load - compute})
+                    detail.add_length_us(length);
+                for (const unsigned what : {(i > 0 ? 8u : 0u) | 2u, 1u, 3u})
+                    detail.mutable_step_and_phase()->push_back(static_cast<char>(what));
+            }
+        }
     }
 };
 

@@ -54,6 +54,46 @@ TEST(PhasePage, TimeGoesToThePhaseThatIsOn) {
     EXPECT_EQ(page.times(1), (PhaseTimes{0, 1, 0, 1, 0})) << "a clock that is not the rank's";
 }
 
+TEST(PhasePage, ThePhasesThatHaveEndedAreKept) {
+    SharedPage page;
+    const auto since = [&](uint64_t count, int64_t now_ns = 1'000'000) {
+        return ended_phases(*read_phase_page(page.fd.get()), count, now_ns);
+    };
+    begin_phases(*page, 1, 1000);
+    EXPECT_TRUE(since(0).empty());
+    enter_phase(*page, 3, 1600);
+    end_step(*page, 1650);
+    end_step(*page, 1700);
+    enter_phase(*page, 1, 2000);
+    EXPECT_EQ(since(0), (std::vector<PhaseInterval>{{1000, 1600, 1, 0}, {1600, 2000, 3, 0}}));
+    EXPECT_EQ(since(1), (std::vector<PhaseInterval>{{1600, 2000, 3, 0}}));
+    EXPECT_TRUE(since(2).empty());
+    for (int64_t i = 0; i < 1000; ++i) enter_phase(*page, i % 2 == 0 ? 2 : 1, 2001 + i);
+    const auto kept = since(2);
+    ASSERT_EQ(kept.size(), kEndedPhases);
+    EXPECT_EQ(kept.back(), (PhaseInterval{2999, 3000, 2, 1}));
+    for (size_t i = 1; i < kept.size(); ++i) EXPECT_EQ(kept[i].from_ns, kept[i - 1].until_ns);
+}
+
+TEST(PhasePage, WhateverStandsThereNoPhaseIsBeforeAnotherOrLaterThanNow) {
+    std::mt19937_64 random(7);
+    for (int round = 0; round < 2000; ++round) {
+        PhasePage page;
+        page.version = kPhasePageVersion;
+        page.since_ns = static_cast<int64_t>(random());
+        page.ended_count = random() >> (random() % 64);
+        for (auto& one : page.ended) one = {static_cast<int64_t>(random()), random()};
+        int64_t at = 0;
+        for (const PhaseInterval& one : ended_phases(page, random() >> (random() % 64), 5000)) {
+            ASSERT_GE(one.from_ns, at);
+            ASSERT_GE(one.until_ns, one.from_ns);
+            ASSERT_LE(one.until_ns, 5000);
+            ASSERT_LT(one.phase, kPhases);
+            at = one.until_ns;
+        }
+    }
+}
+
 // Steps that end in a wait for the others: in each the rank works for so long, and waits for 5.
 void take_steps(PhasePage& page, int64_t& now, const std::vector<int64_t>& own) {
     for (const int64_t work : own) {

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "record/entries.hpp"
+
 namespace dp {
 namespace {
 
@@ -44,6 +46,64 @@ TEST(SampleReader, NoPartOfAMillisecondGetsLost) {
         for (const uint32_t ms : sample.compute_ms()) sum += ms;
     }
     EXPECT_EQ(sum, 7u);
+}
+
+TEST(SampleReader, InDetailItHasEachPhaseThatHasEnded) {
+    SampleReader reader;
+    PhasePage page;
+    begin_phases(page, 1, 100 * kMs);
+    enter_phase(page, 3, 103 * kMs);
+    reader.read({{7, 0, 1, page, {}}}, 104 * kMs);
+    enter_phase(page, 1, 104 * kMs);
+    for (int i = 0; i < 41; ++i) end_step(page, 105 * kMs);
+    enter_phase(page, 4, 105 * kMs + 1500);
+    enter_phase(page, 1, 105 * kMs + 2499);
+    EXPECT_EQ(SampleReader(reader).read({{7, 0, 1, page, {}}}, 106 * kMs).details_size(), 0);
+    const auto sample = reader.read({{6, 0, {}, {}, {}}, {7, 0, 1, page, {}}}, 106 * kMs, 105 * kMs);
+    ASSERT_EQ(sample.details_size(), 1);
+    const auto& detail = sample.details(0);
+    EXPECT_EQ(detail.task(), 1u);
+    EXPECT_EQ(detail.before_us(), 2000)
+        << "before its entry: the phase that had not ended at the last sample";
+    EXPECT_EQ(std::vector<uint64_t>(detail.length_us().begin(), detail.length_us().end()),
+              (std::vector<uint64_t>{1000, 1001, 1}));
+    EXPECT_EQ(detail.step_and_phase(), std::string("\x03\x01\xfc", 3)) << "of 40 steps at most 31 are told";
+    EXPECT_EQ(reader.read({{7, 0, 1, page, {}}}, 107 * kMs, 107 * kMs).details_size(), 0);
+}
+
+// An entry's time is in whole milliseconds, a phase's is not.
+TEST(SampleReader, DetailsEndWhereTheNextBegin) {
+    SampleReader reader;
+    PhasePage page;
+    begin_phases(page, 1, 100 * kMs + 1'700);
+    enter_phase(page, 3, 103 * kMs + 2'900);
+    const auto before = reader.read({{7, 0, 1, page, {}}}, 103 * kMs + 5'000, 103 * kMs).details(0);
+    enter_phase(page, 1, 104 * kMs + 3'100);
+    const auto after = reader.read({{7, 0, 1, page, {}}}, 105 * kMs, 104 * kMs).details(0);
+    EXPECT_EQ(before.before_us(), 2999);
+    EXPECT_EQ(before.length_us(0), 3001u);
+    EXPECT_EQ(after.before_us(), 998) << "3.002 ms + 0.998 ms: 104 - 100 ms";
+    EXPECT_EQ(after.length_us(0), 1001u);
+    enter_phase(page, 2, 105 * kMs + 100'000);
+    enter_phase(page, 1, 4'400'105 * kMs);
+    const auto last = reader.read({{7, 0, 1, page, {}}}, 4'400'106 * kMs, 105 * kMs).details(0);
+    EXPECT_EQ(last.before_us(), 997);
+    enter_phase(page, 2, 4'400'106 * kMs);
+    const auto late = reader.read({{7, 0, 1, page, {}}}, 4'400'106 * kMs, 4'400'104 * kMs).details(0);
+    EXPECT_EQ(late.before_us(), -1000) << "it began after its entry's millisecond";
+    EXPECT_EQ(last.length_us(1), 4'399'999'900u) << "more than an hour";
+}
+
+TEST(SampleReader, AnEntryOfManyRanksCanStillBeRead) {
+    PhasePage page;
+    begin_phases(page, 1, 0);
+    for (int64_t i = 1; i <= 200; ++i) enter_phase(page, i % 2 == 0 ? 1 : 3, i * 1000 * kMs);
+    std::vector<SampleReader::Rank> ranks;
+    for (uint32_t i = 0; i < 600; ++i) ranks.push_back({i, 0, i + 1, page, {}});
+    record::Entry entry;
+    *entry.mutable_sample() = SampleReader().read(ranks, 201'000 * kMs, 201'000 * kMs);
+    EXPECT_EQ(entry.sample().details_size(), 512);
+    EXPECT_TRUE(take_entry(bytes_of(entry)).entry);
 }
 
 TEST(SampleReader, AnotherProcessBeginsAnew) {
