@@ -124,6 +124,16 @@ def test_the_end_of_ranks_that_do_not_want_to_end_is_recorded(cluster):
     assert all(node["is_complete"] for node in run["nodes"])
 
 
+def test_the_records_of_a_heterogeneous_step_have_names_of_their_own(cluster):
+    """Its components may share a host, where Slurm allows that."""
+    done = cluster.run(f"salloc -Q -N2 -n8 --ntasks-per-node=4 srun -N1 -n1 --dp-record={RECORDS} {RANK} meet 0 : -N1 -n2 sh -c 'exec {RANK} meet 0'", timeout=60)
+    assert done.returncode == 0 and own_lines(done) == [], done.stderr
+    files = cluster.run(["ls", RECORDS], check=True).stdout.split()
+    assert sorted(re.fullmatch(r"\d+\.0(\+\d)-[0-9a-f]{16}-node0[12]\.dprecord", name)[1] for name in files) == ["+0", "+1"], files
+    run = only_run(cluster)
+    assert run["outcome"]["how"] == "finished" and [task["rank"] for task in run["tasks"]] == [0, 1, 2]
+
+
 def test_a_cancelled_step_can_be_read(cluster):
     step = cluster.popen([*TWO_NODES, "--dp-world=auto", RANK, "meet", "600"])
     for _ in range(4):
