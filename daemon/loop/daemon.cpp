@@ -109,6 +109,7 @@ Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
              }),
       leave_timer_(base_.get(), [this] { event_base_loopbreak(base_.get()); }),
       look_timer_(base_.get(), [this] { look_at_ranks(); }),
+      sample_timer_(base_.get(), [this] { sample_regularly(); }),
       clear_timer_(base_.get(), [this] { clear_ranks(); }),
       secret_(secret),
       relink_timer_(base_.get(), [this] { relink(); }) {
@@ -362,6 +363,14 @@ void Daemon::make_recorder() {
 void Daemon::start_recording() {
     if (!recorder_ || recorder_->has_started()) return;
     if (const pid_t writer = recorder_->start(base_.get()); writer > 0) tasks_.exempt(writer);
+    sample_timer_.after(*config_.settings.record_interval);
+}
+
+// One that was taken just before, because something ended, will do.
+void Daemon::sample_regularly() {
+    const Time every = *config_.settings.record_interval;
+    sample_timer_.after(every);
+    sample_ranks(every / 2);
 }
 
 void Daemon::sample_ranks(Time pause) {
@@ -448,7 +457,6 @@ void Daemon::wait_for_tiles() {
 
 void Daemon::look_at_ranks() {
     look_timer_.after(kLookEvery);
-    sample_ranks(kSampleEvery / 2);
     look_at_ledger();
     stacks_.reap();
     if (examiner_) examiner_->reap();

@@ -92,6 +92,7 @@ class Daemon {
     Timer timer_;
     Timer leave_timer_;
     Timer look_timer_;
+    Timer sample_timer_;
     Timer clear_timer_;
     BoundPort master_, coordinator_;  // on rank 0's node
     const std::string secret_;
@@ -125,6 +126,7 @@ class Daemon {
     void start_recording();
     void note_ranks();
     void sample_ranks(Time pause);
+    void sample_regularly();
     void look_at_ledger();
     wire::NodeMetrics metrics();
     wire::FromNode with_spent(wire::FromNode leave);

@@ -15,8 +15,8 @@
 
 namespace dp {
 
-// How often a sample is taken, and the least time between two: one more is taken when something ends.
-inline constexpr std::chrono::milliseconds kSampleEvery{1000}, kSamplePause{50};
+// The least time between two samples: one more is taken when something ends.
+inline constexpr std::chrono::milliseconds kSamplePause{50};
 
 class StepRecorder {
  public:

@@ -124,6 +124,17 @@ def test_the_end_of_ranks_that_do_not_want_to_end_is_recorded(cluster):
     assert all(node["is_complete"] for node in run["nodes"])
 
 
+def test_how_often_ranks_are_looked_at_can_be_chosen(cluster):
+    sizes = {}
+    for interval in ("0.1", "60"):
+        done = cluster.run([*TWO_NODES, f"--dp-record-interval={interval}", RANK, "meet", "3"], timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert only_run(cluster)["settings"]["dp-record-interval"] == interval
+        sizes[interval] = int(cluster.run(f"cat {RECORDS}/*.dprecord | wc -c", check=True).stdout)
+        cluster.run(["rm", "-rf", RECORDS], check=True)
+    assert sizes["0.1"] > sizes["60"] + 2 * 15 * 10, sizes  # at least 15 samples more on each node, of 10 bytes at least
+
+
 def test_the_records_of_a_heterogeneous_step_have_names_of_their_own(cluster):
     """Its components may share a host, where Slurm allows that."""
     done = cluster.run(f"salloc -Q -N2 -n8 --ntasks-per-node=4 srun -N1 -n1 --dp-record={RECORDS} {RANK} meet 0 : -N1 -n2 sh -c 'exec {RANK} meet 0'", timeout=60)
