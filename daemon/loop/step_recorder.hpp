@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,6 +13,8 @@
 #include "loop/record_writer.hpp"
 #include "loop/sample_reader.hpp"
 #include "record/entries.hpp"
+#include "record/environment.hpp"
+#include "record/hang.hpp"
 
 namespace dp {
 
@@ -39,6 +42,15 @@ class StepRecorder {
     void note(const wire::FromNode& message);
     // A line for the user.
     void note(const std::string& line);
+    // What ranks were found to do, by rank. Only so many hangs (kMostHangs).
+    void note(const wire::Hang& hang, const std::map<uint32_t, wire::RankStacks::Thread>& calls);
+    // What slurm-dp has set in the environment of one of the present generation's ranks, as its process has told.
+    void note_environment(uint32_t rank, std::string_view told);
+    // What its node's ranks talk over, and how fit it was found (engine/preflight_record.hpp).
+    void note(const wire::NcclTransports& found, const DaemonConfig& config);
+    void note(const wire::NodeExamination& found);
+    void note(const wire::MeasureLink& begun);
+    void note(const wire::MeasuredLink& link);
     // Whether the last sample is at least so old. A sample costs some system calls a rank.
     bool wants_sample(std::chrono::milliseconds pause) const;
     // In the order of the generation's ranks.
@@ -51,10 +63,16 @@ class StepRecorder {
     Clock::time_point sampled_ = began_;
     std::optional<uint32_t> generation_;
     std::optional<std::pair<uint32_t, bool>> ended_;
+    size_t hangs_ = 0;
+    std::map<uint32_t, Variables> environments_;  // by rank, until all have told
+    size_t ranks_ = 0;
+    std::map<uint32_t, std::string> partners_;  // addresses, by round of links that are measured
     SampleReader samples_;
     RecordWriter writer_;
 
     void add(record::Entry entry);
+    void add_environments();
+    std::chrono::milliseconds age() const;
 };
 
 }  // namespace dp

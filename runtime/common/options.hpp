@@ -89,6 +89,8 @@ struct Settings {
     }
     bool wants_nccl_debug() const { return nccl_debug && nccl_debug->is_on(); }
     bool wants_record() const { return record && record->pattern != "off" && !*dry_run; }
+    // Whether tasks speak to their node's daemon before they run their programs (keeper.hpp, told_environment.hpp).
+    bool tasks_tell() const { return restarts_ranks() || wants_record(); }
     // Whether it may go on without a node.
     bool outlives_nodes() const { return restarts_ranks() && (*spares > 0 || min_nodes); }
     bool serves_torch() const { return store == StoreKind::torch; }
