@@ -50,12 +50,12 @@ Try<void> prepare(State& s) {
         ports.master = *s.settings.port;
         ports.serve_master = s.settings.serves_torch();
     }
-    const bool keepers = s.settings.restarts_ranks();
-    auto node = prepare_node(s.site.daemon, f.name(), f.user, ports, keepers);
+    const bool tasks_tell = s.settings.tasks_tell();
+    auto node = prepare_node(s.site.daemon, f.name(), f.user, ports, tasks_tell);
     if (!node && f.heterogeneous && f.has_rank_zero()) {
         // It is rank 0 of its component, and perhaps only of that.
         s.broker_failure = node.error().message;
-        node = prepare_node(s.site.daemon, f.name(), f.user, {}, keepers);
+        node = prepare_node(s.site.daemon, f.name(), f.user, {}, tasks_tell);
     }
     s.node = DP_TRY(std::move(node));
     if (!s.site.exporter.empty()) s.exporter = user_id(s.site.exporter);

@@ -17,6 +17,7 @@
 #include "common/keeper.hpp"
 #include "common/ports.hpp"
 #include "common/processes.hpp"
+#include "common/told_environment.hpp"
 #include "environment.hpp"
 #include "slurm_versions.hpp"
 #include "state.hpp"
@@ -269,6 +270,8 @@ NodePlan Task::begin_life(const NodePlan& first) {
 void Task::change_variables(const TaskFacts& facts, const NodePlan& plan,
                             std::vector<std::string>& warnings) {
     TaskEnvironment environment = task_environment(facts, plan, before_);
+    if (s_.settings.wants_record())
+        tell_environment(facts.socket, local_, plan.generation, environment.changes);
     for (const std::string& name : environment.kept)
         if (auto wanted = before_(name.c_str()); wanted != inherited_(name.c_str()))
             environment.changes.push_back({name, std::move(wanted)});

@@ -27,6 +27,7 @@
 #include "common/plan_file.hpp"
 #include "common/processes.hpp"
 #include "common/task_environment.hpp"
+#include "common/told_environment.hpp"
 #include "common/wait_status.hpp"
 #include "dpctl/commands.hpp"
 #include "dpctl/helper_programs.hpp"
@@ -79,9 +80,8 @@ Try<NodePlan> World::start_daemon() {
     ports.ephemeral = read_ephemeral_range();
     ports.master = *settings_.port;
     ports.serve_master = settings_.serves_torch();
-    node_ =
-        DP_TRY(prepare_node(options_.daemon.empty() ? helper_program("dp-rendezvousd") : options_.daemon,
-                            "local." + std::to_string(pid_), getuid(), ports, settings_.restarts_ranks()));
+    node_ = DP_TRY(prepare_node(options_.daemon.empty() ? helper_program("dp-rendezvousd") : options_.daemon,
+                                "local." + std::to_string(pid_), getuid(), ports, settings_.tasks_tell()));
 
     DaemonConfig c;
     c.broker = true;
@@ -141,6 +141,7 @@ void World::become_rank(uint32_t rank, NodePlan plan) {
             *settings_.nccl_debug, {0, pid_, facts.rank, facts.generation, host_name(), working_directory()},
             warnings);
     const TaskEnvironment environment = task_environment(facts, plan, get_environment);
+    if (settings_.wants_record()) tell_environment(facts.socket, rank, plan.generation, environment.changes);
     warnings.insert(warnings.end(), environment.warnings.begin(), environment.warnings.end());
     for (const auto& change : environment.changes) {
         if (change.value)

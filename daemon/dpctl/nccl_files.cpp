@@ -10,6 +10,7 @@
 #include "common/nccl_debug.hpp"
 #include "doctor/network.hpp"
 #include "dpctl/commands.hpp"
+#include "dpctl/nccl_pairs.hpp"
 #include "dpctl/nccl_transports.hpp"
 #include "dpctl/query.hpp"
 
@@ -60,13 +61,19 @@ int print_nccl_warning(const NcclFilesOptions& options) {
 
 int print_nccl_transports(const NcclFilesOptions& options) {
     NcclTransports all;
+    NcclPairs pairs;
     std::string log;
     for (const std::string& file : options.files) {
-        const NcclTransports found = transports_in(text_of(file, options.since, kBeginning, false));
+        const std::string text = text_of(file, options.since, kBeginning, false);
+        const NcclTransports found = transports_in(text);
         all.add(found);
+        pairs.add(pairs_in(text));
         if (found.uses_tcp()) log = file;
     }
-    return all.empty() ? 0 : print(message_of(all, rdma_adapters(), log).SerializeAsString());
+    if (all.empty()) return 0;
+    wire::NcclTransports message = message_of(all, rdma_adapters(), log);
+    pairs.write(message);
+    return print(message.SerializeAsString());
 }
 
 }  // namespace dp

@@ -89,7 +89,11 @@ bool is_record_of(std::string_view name, uint32_t job, std::string_view node) {
     if (parts.size() < 3) return false;
     const std::string front = std::to_string(job) + ".";
     const std::string_view run = parts[1];
-    return parts[0].starts_with(front) && parse_number<uint32_t>(parts[0].substr(front.size())) &&
+    if (!parts[0].starts_with(front)) return false;
+    const std::string_view step = parts[0].substr(front.size());
+    const size_t plus = step.find('+');  // of a heterogeneous step
+    return parse_number<uint32_t>(step.substr(0, plus)) &&
+           (plus == step.npos || parse_number<uint32_t>(step.substr(plus + 1))) &&
            run.size() == kDigitsOfARun &&
            run.find_first_not_of("0123456789abcdef") == std::string_view::npos &&
            name.substr(parts[0].size() + run.size() + 2) == node && !node.empty() &&

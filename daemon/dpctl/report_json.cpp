@@ -87,6 +87,52 @@ Json json_of(const TaskRecord& task, const NodeRecord& node, const TaskTimeline&
     return out;
 }
 
+Json json_of(const RecordedPreflight& preflight) {
+    Json out = {{"seconds", rounded(preflight.seconds)},
+                {"verdict", in_words(preflight.verdict)},
+                {"findings", preflight.findings},
+                {"measures", Json::array()}};
+    for (const auto& measure : preflight.measures)
+        out["measures"].push_back(
+            {{"name", measure.name}, {"value", rounded(measure.value)}, {"unit", measure.unit}});
+    return out;
+}
+
+Json json_of(const CallsOfHang& calls) {
+    Json out = Json::array();
+    for (const auto& stack : calls.stacks) {
+        Json frames = Json::array();
+        for (const auto& frame : stack.frames)
+            frames.push_back({{"function", frame.function}, {"file", frame.file}, {"line", frame.line}});
+        out.push_back({{"ranks", stack.ranks},
+                       {"is_cause", stack.has_culprit},
+                       {"frames", std::move(frames)},
+                       {"incomplete", stack.incomplete}});
+    }
+    return out;
+}
+
+Json json_of(const RunEvent& event) {
+    Json out = {{"at", rounded(event.at)}, {"host", event.host}, {"text", event.text}};
+    if (event.calls.stacks.empty()) return out;
+    out["stacks"] = json_of(event.calls);
+    out["ranks_left_out"] = event.calls.ranks_left_out;
+    return out;
+}
+
+Json json_of(const RecordedEnvironment& environment) {
+    Json ranks = Json::array();
+    for (const auto& [rank, own] : environment.ranks) ranks.push_back({{"rank", rank}, {"own", own}});
+    return {{"common", environment.common}, {"ranks", std::move(ranks)}};
+}
+
+Json json_of(const RecordedTransports& transports) {
+    Json out = Json::array();
+    for (const auto& pair : transports.pairs)
+        out.push_back({{"from", pair.from}, {"to", pair.to}, {"via", pair.via}, {"channels", pair.channels}});
+    return out;
+}
+
 Json json_of(const NodeRecord& node, const NodeTimeline& timeline, double window) {
     Json out = {{"node_rank", node.node_rank},
                 {"host", node.host},
@@ -99,6 +145,7 @@ Json json_of(const NodeRecord& node, const NodeTimeline& timeline, double window
         out["sent_kib_s"].push_back(std::round(one.sent_kib / window));
         out["received_kib_s"].push_back(std::round(one.received_kib / window));
     }
+    if (node.preflight) out["preflight"] = json_of(*node.preflight);
     return out;
 }
 
@@ -150,9 +197,11 @@ Json json_of(const ReportedRun& one) {
             out["tasks"].push_back(json_of(run.nodes[i].tasks[local], run.nodes[i], timeline.tasks[local]));
     }
     out["events"] = Json::array();
-    for (const auto& event : run.events)
-        out["events"].push_back({{"at", rounded(event.at)}, {"host", event.host}, {"text", event.text}});
+    for (const auto& event : run.events) out["events"].push_back(json_of(event));
     out["events_left_out"] = run.events_left_out;
+    out["transports"] = json_of(run.transports);
+    out["transports_left_out"] = run.transports.left_out;
+    out["environment"] = json_of(run.environment);
     return out;
 }
 

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 
 #include "base/text.hpp"
+#include "common/hostlist.hpp"
 #include "common/wait_status.hpp"
 #include "dpctl/report.hpp"
 #include "engine/table.hpp"
@@ -14,7 +16,7 @@ namespace dp {
 namespace {
 
 // Of a terminal's width, and of its height.
-constexpr size_t kBar = 60, kMostTasks = 40;
+constexpr size_t kBar = 60, kMostTasks = 40, kMostStacksShown = 10, kMostSeen = 12;
 
 std::string percent(double part, double all) {
     return all > 0 ? fmt::format("{:.1f} %", 100 * part / all) : "-";
@@ -172,12 +174,97 @@ std::string start_text(const RecordedRun& run) {
     return lines.empty() ? "" : "\n  start-up, since the first daemon started\n" + aligned(lines, 4);
 }
 
+// Of equal calls in a row only the first.
+std::string calls_text(const CallsOfHang& calls) {
+    std::string out;
+    const size_t shown = std::min(calls.stacks.size(), kMostStacksShown);
+    for (const RecordedCalls& stack : std::span(calls.stacks).first(shown)) {
+        out += "        " + name_ranks(stack.ranks) + (stack.has_culprit ? ", the cause" : "") + "\n";
+        for (auto frame = stack.frames.begin(); frame != stack.frames.end();) {
+            const auto next =
+                std::find_if(frame, stack.frames.end(), [&](const auto& one) { return one != *frame; });
+            out += "          " + in_words(*frame) +
+                   (next - frame > 1 ? fmt::format(", {} times", next - frame) : "") + "\n";
+            frame = next;
+        }
+        if (!stack.incomplete.empty()) out += "          (" + stack.incomplete + ")\n";
+    }
+    if (calls.stacks.size() > shown)
+        out += "        and " + plural(calls.stacks.size() - shown, "other stack") + " (--json, --html)\n";
+    if (calls.ranks_left_out > 0)
+        out += "        the calls of " + plural(calls.ranks_left_out, "other rank") + " are not recorded\n";
+    return out;
+}
+
 std::string events_text(const RecordedRun& run) {
     if (run.events.empty()) return "";
     std::vector<std::vector<std::string>> lines;
     for (const auto& event : run.events) lines.push_back({at(event.at), event.host, event.text});
-    return "\n  events\n" + aligned(lines, 4) +
+    const std::string table = aligned(lines, 4);
+    std::string out = "\n  events\n";
+    size_t from = 0;
+    for (const auto& event : run.events) {
+        const size_t until = table.find('\n', from) + 1;
+        out += table.substr(from, until - from) + calls_text(event.calls);
+        from = until;
+    }
+    return out +
            (run.events_left_out > 0 ? "    and " + std::to_string(run.events_left_out) + " more\n" : "");
+}
+
+std::string preflight_text(const RecordedRun& run) {
+    std::vector<std::vector<std::string>> lines;
+    for (const NodeRecord& node : run.nodes) {
+        if (!node.preflight) continue;
+        std::vector<std::string> seen = node.preflight->findings;
+        for (const auto& one : node.preflight->measures)
+            seen.push_back(fmt::format("{} {:.3g} {}", one.name, one.value, one.unit));
+        if (seen.size() > kMostSeen) {
+            seen.resize(kMostSeen);
+            seen.emplace_back("...");
+        }
+        lines.push_back({node.host, in_words(node.preflight->verdict),
+                         duration_in_words(node.preflight->seconds), join(seen, "; ")});
+    }
+    if (lines.empty()) return "";
+    const size_t more = lines.size() - std::min(lines.size(), kMostTasks);
+    lines.resize(lines.size() - more);
+    return "\n  preflight\n" + aligned(lines, 4, {false, false, true}) +
+           (more > 0 ? "    and " + plural(more, "node") + " more\n" : "");
+}
+
+std::string transports_text(const RecordedRun& run) {
+    struct Over {
+        size_t pairs = 0, channels = 0;
+        const RecordedTransports::Pair* first = nullptr;
+    };
+    std::map<std::string, Over> kinds;
+    for (const auto& pair : run.transports.pairs) {
+        Over& kind = kinds[pair.via];
+        if (kind.pairs++ == 0) kind.first = &pair;
+        kind.channels += pair.channels;
+    }
+    std::vector<std::vector<std::string>> lines;
+    for (const auto& [via, kind] : kinds)
+        lines.push_back({via, plural(kind.pairs, "pair") + " of ranks", plural(kind.channels, "channel"),
+                         fmt::format("rank {} to {}{}", kind.first->from, kind.first->to,
+                                     kind.pairs > 1 ? ", ..." : "")});
+    return lines.empty() ? "" : "\n  NCCL's transports\n" + aligned(lines, 4);
+}
+
+// All of them are in --json and --html.
+std::string environment_text(const RecordedRun& run) {
+    const auto& [common, ranks] = run.environment;
+    if (ranks.empty()) return "";
+    std::string out =
+        fmt::format("\n  environment: of what slurm-dp has set, {} equal in {}\n",
+                    common.size() == 1 ? "1 variable is" : fmt::format("{} variables are", common.size()),
+                    ranks.size() == 1 ? "the only rank" : fmt::format("all {} ranks", ranks.size()));
+    for (const char* name :
+         {"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "OMP_NUM_THREADS", "NCCL_SOCKET_IFNAME"})
+        if (const auto found = common.find(name); found != common.end())
+            out += "    " + found->first + "=" + found->second + "\n";
+    return out;
 }
 
 std::string problems_text(const Report& report) {
@@ -247,7 +334,8 @@ std::string report_text(const Report& report) {
     for (const auto& one : report.runs)
         out += (&one == &report.runs.front() ? "" : "\n") + heading(one.run) +
                goodput_text(one.timeline.ledger, one.timeline.allocated) + generations_text(one.run) +
-               start_text(one.run) + tasks_text(one) + events_text(one.run);
+               preflight_text(one.run) + start_text(one.run) + tasks_text(one) + transports_text(one.run) +
+               environment_text(one.run) + events_text(one.run);
     return out + jobs_text(report);
 }
 

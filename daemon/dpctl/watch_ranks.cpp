@@ -14,10 +14,22 @@
 #include "dpctl/commands.hpp"
 #include "engine/hang_watch.hpp"
 #include "framing.hpp"
+#include "record/hang.hpp"
 #include "stacks/rank_watch.hpp"
 
 namespace dp {
 namespace {
+
+// printable() adds three dots.
+std::string shortened(std::string_view text, size_t most) {
+    return printable(text, text.size() > most ? most - 3 : most);
+}
+
+// Of a path the end says most.
+std::string without_beginning(std::string_view text, size_t most) {
+    return text.size() <= most ? printable(text, most)
+                               : "..." + printable(text.substr(text.size() - most + 3), most);
+}
 
 wire::Watched message_of(pid_t task, const stacks::RankWatch::News& news) {
     wire::Watched watched;
@@ -28,6 +40,18 @@ wire::Watched message_of(pid_t task, const stacks::RankWatch::News& news) {
     still.set_waits_for_others(news.still->waits_for_others);
     still.set_where(printable(news.still->where, kMaxWhere));
     still.set_place(news.still->place);
+    for (const stacks::Frame& frame : news.calls.frames) {
+        auto& calls = *watched.mutable_calls();
+        if (calls.frames_size() == static_cast<int>(kMostFrames)) {
+            calls.set_incomplete(plural(news.calls.frames.size() - kMostFrames, "outer call") + " not shown");
+            return watched;
+        }
+        auto& told = *calls.add_frames();
+        told.set_function(shortened(frame.function, kMaxCallText));
+        told.set_file(without_beginning(frame.file, kMaxCallText));
+        told.set_line(frame.line);
+    }
+    watched.mutable_calls()->set_incomplete(printable(news.calls.incomplete, kMaxWhere));
     return watched;
 }
 

@@ -115,6 +115,12 @@ void Broker::check_hang(Time now) {
     if (asked.empty())
         for (uint32_t rank = 0; rank < members_.ranks().size(); ++rank) asked.push_back(rank);
     const NcclWarnings::Ranks named_ranks = named(asked);
+    if (config_.settings.wants_record()) {  // before anything is done about it
+        wire::Hang told;
+        told.set_reason(hang->reason);
+        told.mutable_culprits()->Add(hang->culprits.begin(), hang->culprits.end());
+        to_all(wrap(&wire::ToNode::mutable_hang, std::move(told)));
+    }
     ask_nccl(hang->culprits);
     if (config_.settings.reports_failures())
         out_.log.push_back(hang->reason + "; the step goes on (--dp-on-failure=report)");

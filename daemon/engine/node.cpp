@@ -107,6 +107,7 @@ NodeActions Node::on_broker(const wire::ToNode& message, Time now) {
     if (message.has_who_owns()) out_.lookups.push_back(message.who_owns());
     if (const auto& told = message.status(); message.has_status())
         tell_asker(told.connection(), wrap(&wire::ToRank::mutable_status, told.status()));
+    if (message.has_hang()) out_.hang = message.hang();
     if (message.has_measure_link()) out_.measure_links.push_back(message.measure_link());
     if (message.has_ask_nccl()) {
         const auto& asked = message.ask_nccl().ranks();
@@ -371,7 +372,7 @@ NodeActions Node::on_control(const ControlEvent& event, Time now) {
     // A spare's, with --dp-dry-run.
     if (!kept && event.local_rank >= config_.ranks.size()) return take();
     if (event.kind == ControlEvent::Kind::tiles) {
-        if (event.local_rank < config_.tiles.size()) config_.tiles[event.local_rank] = event.tiles;
+        if (event.local_rank < config_.tiles.size()) config_.tiles[event.local_rank] = event.text;
     } else if (event.kind == ControlEvent::Kind::task) {
         if (!kept) started(config_.ranks[event.local_rank], event.value, now);
     } else if (event.kind == ControlEvent::Kind::exit) {

@@ -52,6 +52,7 @@ struct NodeActions {
     std::vector<std::pair<ConnectionId, wire::ToRank>> answers;
     std::vector<wire::FromNode> to_broker;
     std::vector<wire::FromNode> news;  // with --dp-record, of ranks: record it
+    std::optional<wire::Hang> hang;    // likewise, with what the ranks were found to do
     std::optional<NodePlan> plan;      // publish it
     // Publish that there is none, and why; "": the user is told elsewhere.
     std::optional<std::string> no_plan;

@@ -145,6 +145,11 @@ std::vector<ComparedFact> compare_nodes(const std::vector<NodeFacts>& nodes,
     return found;
 }
 
+std::string_view giga_unit_of(std::string_view measure) {
+    const auto* const found = std::ranges::find(kMeasures, measure, &Measured::name);
+    return found == std::end(kMeasures) ? "" : found->unit;
+}
+
 std::vector<ComparedFact> compare_measures(const std::vector<NodeMeasures>& nodes,
                                            const std::vector<std::string>& hosts) {
     std::vector<ComparedFact> found;

@@ -17,6 +17,9 @@ using NodeFacts = std::map<std::string, std::string>;
 // What was measured on a node, by name: the more the better ("memory" → bytes per second).
 using NodeMeasures = std::map<std::string, double>;
 
+// Of 1e9 of them ("GB/s"); "" if there is no such measure.
+std::string_view giga_unit_of(std::string_view measure);
+
 struct ComparedFact : Finding {
     std::vector<size_t> odd = {};  // nodes that have it otherwise than most; of a tie none
 };

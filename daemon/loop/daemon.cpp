@@ -109,13 +109,14 @@ Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
              }),
       leave_timer_(base_.get(), [this] { event_base_loopbreak(base_.get()); }),
       look_timer_(base_.get(), [this] { look_at_ranks(); }),
+      sample_timer_(base_.get(), [this] { sample_regularly(); }),
       clear_timer_(base_.get(), [this] { clear_ranks(); }),
       secret_(secret),
       relink_timer_(base_.get(), [this] { relink(); }) {
     if (config_.settings.wants_record()) make_recorder();
     watch_signals();
     watch_control();
-    if (config_.settings.restarts_ranks())
+    if (config_.settings.tasks_tell())
         keepers_.emplace(
             base_.get(), kFdKeepers, config_.tasks, rejected_,
             [this](uint32_t local_rank) {
@@ -123,6 +124,7 @@ Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
                 return tasks_.keeper_of(local_rank);
             },
             [this](const ControlEvent& event) {
+                if (event.kind == ControlEvent::Kind::environment) return note_environment(event);
                 tasks_.note_keeper(event);
                 note_nccl_file(event);
                 if (event.kind == ControlEvent::Kind::exit) note_ranks();
@@ -135,7 +137,7 @@ Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
                                      std::to_string(config_.settings.hang_timeout().count())},
             [this](uint32_t local_rank, const wire::Watched& news) {
                 look_at_ledger();
-                news.has_still() ? void(still_.insert(local_rank)) : void(still_.erase(local_rank));
+                news.has_still() ? void(still_[local_rank] = news.calls()) : void(still_.erase(local_rank));
                 if (news.unwatchable().empty())
                     return perform(node_.on_stillness(
                         local_rank, news.has_still() ? std::optional(news.still()) : std::nullopt));
@@ -152,8 +154,10 @@ Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
                             });
         transports_.emplace(
             base_.get(), std::vector<std::string>{dpctl_program(), "nccl-transports", "--since", since},
-            [this](const wire::NcclTransports& found) {
-                perform(node_.on_answer(wrap(&wire::FromNode::mutable_nccl_transports, found)));
+            [this](wire::NcclTransports found) {
+                if (recorder_) recorder_->note(found, config_);
+                found.clear_pairs();
+                perform(node_.on_answer(wrap(&wire::FromNode::mutable_nccl_transports, std::move(found))));
             });
     }
     if (config_.settings.wants_preflight()) examine_node();
@@ -209,7 +213,11 @@ void Daemon::examine_node() {
     if (!config_.temporary.empty()) command.insert(command.end(), {"--temporary", config_.temporary});
     const std::string& address = config_.broker ? config_.master_addr : config_.node_addr;
     if (!address.empty()) command.insert(command.end(), {"--address", address});
-    examiner_.emplace([this](wire::FromNode found) { perform(node_.on_answer(std::move(found))); });
+    examiner_.emplace([this](wire::FromNode found) {
+        if (recorder_ && found.has_examination()) recorder_->note(found.examination());
+        if (recorder_ && found.has_measured_link()) recorder_->note(found.measured_link());
+        perform(node_.on_answer(std::move(found)));
+    });
     examiner_->start(base_.get(), command);
 }
 
@@ -331,7 +339,7 @@ void Daemon::read_control_packets() {
         auto event = read_control(std::string_view(packet, static_cast<size_t>(n)));
         if (!event) continue;
         tasks_.note_launcher(*event);
-        if (!keepers_) note_nccl_file(*event);
+        if (!config_.settings.restarts_ranks()) note_nccl_file(*event);
         if (event->kind == ControlEvent::Kind::exit) note_ranks();
         perform(node_.on_control(*event, now()));
         // A relay leaves when the kernel has its Leave (send), even if the broker takes nothing.
@@ -362,6 +370,14 @@ void Daemon::make_recorder() {
 void Daemon::start_recording() {
     if (!recorder_ || recorder_->has_started()) return;
     if (const pid_t writer = recorder_->start(base_.get()); writer > 0) tasks_.exempt(writer);
+    sample_timer_.after(*config_.settings.record_interval);
+}
+
+// One that was taken just before, because something ended, will do.
+void Daemon::sample_regularly() {
+    const Time every = *config_.settings.record_interval;
+    sample_timer_.after(every);
+    sample_ranks(every / 2);
 }
 
 void Daemon::sample_ranks(Time pause) {
@@ -373,6 +389,19 @@ void Daemon::sample_ranks(Time pause) {
                          connection ? usage_.page(*connection) : std::nullopt, node_.step_of(local)});
     }
     recorder_->sample(ranks);
+}
+
+void Daemon::note_environment(const ControlEvent& event) {
+    const bool is_present =
+        event.local_rank < config_.ranks.size() && event.value == static_cast<int>(node_.generation());
+    if (recorder_ && is_present) recorder_->note_environment(config_.ranks[event.local_rank], event.text);
+}
+
+void Daemon::record_hang(const wire::Hang& hang) {
+    std::map<uint32_t, wire::RankStacks::Thread> calls;
+    for (const auto& [local, one] : still_)
+        if (local < config_.ranks.size()) calls[config_.ranks[local]] = one;
+    recorder_->note(hang, calls);
 }
 
 // Something ends: what it did until now.
@@ -448,7 +477,6 @@ void Daemon::wait_for_tiles() {
 
 void Daemon::look_at_ranks() {
     look_timer_.after(kLookEvery);
-    sample_ranks(kSampleEvery / 2);
     look_at_ledger();
     stacks_.reap();
     if (examiner_) examiner_->reap();
@@ -501,7 +529,7 @@ void Daemon::clear_ranks() {
 }
 
 void Daemon::signal_ranks(int number) {
-    if (!keepers_)
+    if (!config_.settings.restarts_ranks())
         tasks_.signal(number);
     else if (number == SIGKILL)
         tasks_.kill_offspring(survivors());
@@ -569,6 +597,7 @@ void Daemon::perform(const NodeActions& actions) {
         recorder_->begin_generation(config_, actions.plan ? *actions.plan : *actions.next_life);
     if (recorder_)
         for (const auto& message : actions.news) recorder_->note(message);
+    if (recorder_ && actions.hang) record_hang(*actions.hang);
     for (const auto& [connection, message] : actions.to_ranks) ranks_.send(connection, message);
     for (ConnectionId connection : actions.close) ranks_.close(connection);
     for (const auto& [asker, message] : actions.answers) {
@@ -603,8 +632,10 @@ void Daemon::perform(const NodeActions& actions) {
     if (actions.measure)
         perform(node_.on_answer(wrap(&wire::FromNode::mutable_usage, measure(*actions.measure))));
     for (const auto& wanted : actions.read_stacks) read_stacks(wanted);
-    for (const auto& link : actions.measure_links)
+    for (const auto& link : actions.measure_links) {
+        if (recorder_) recorder_->note(link);
         if (examiner_) examiner_->measure(link);
+    }
     if (examiner_ && (actions.plan || actions.no_plan)) examiner_->finish();
     send(actions.to_broker);
     if (!actions.read_nccl.empty()) read_nccl(actions.read_nccl);

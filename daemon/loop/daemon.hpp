@@ -68,7 +68,7 @@ class Daemon {
     std::optional<Broker> broker_;
 
     RankServer ranks_;
-    std::optional<KeeperServer> keepers_;  // with --dp-on-failure=restart
+    std::optional<KeeperServer> keepers_;  // where tasks tell (Settings::tasks_tell)
     UsageReader usage_;
     PaceReader paces_;  // with --dp-slow
     Time paces_told_{};
@@ -81,7 +81,7 @@ class Daemon {
     std::optional<Examiner> examiner_;            // with --dp-preflight
     std::optional<RankWatcher> watcher_;          // with --dp-hang-timeout
     NodeLedger ledger_;
-    std::set<uint32_t> still_;  // local ranks (--dp-hang-timeout)
+    std::map<uint32_t, wire::RankStacks::Thread> still_;  // by local rank, what it does (--dp-hang-timeout)
     MetricsServer metrics_;
     std::optional<StepRecorder> recorder_;       // with --dp-record
     std::optional<BrokerServer> broker_server_;  // also of a relay that can be the next broker
@@ -92,6 +92,7 @@ class Daemon {
     Timer timer_;
     Timer leave_timer_;
     Timer look_timer_;
+    Timer sample_timer_;
     Timer clear_timer_;
     BoundPort master_, coordinator_;  // on rank 0's node
     const std::string secret_;
@@ -118,6 +119,7 @@ class Daemon {
     void watch_control();
     void read_control_packets();
     void note_nccl_file(const ControlEvent& event);
+    void note_environment(const ControlEvent& event);
     void wait_for_tiles();
     void examine_node();
 
@@ -125,6 +127,8 @@ class Daemon {
     void start_recording();
     void note_ranks();
     void sample_ranks(Time pause);
+    void sample_regularly();
+    void record_hang(const wire::Hang& hang);
     void look_at_ledger();
     wire::NodeMetrics metrics();
     wire::FromNode with_spent(wire::FromNode leave);

@@ -67,6 +67,10 @@ void KeeperServer::read(Client& client) {
 
 // False: the client is gone.
 bool KeeperServer::handle(Client& client, const ControlEvent& event) {
+    if (event.kind == ControlEvent::Kind::environment && event.local_rank < ranks_) {
+        on_event_(event);
+        return true;
+    }
     if (event.kind != ControlEvent::Kind::keep) {
         const bool is_task = event.kind == ControlEvent::Kind::task;
         if (!client.local_rank || event.local_rank != *client.local_rank || (is_task && event.value <= 1)) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The daemon's side of the keepers of its node's ranks (common/keeper.hpp): one connection each. Who connects is
-// believed only where the kernel's pid is that of the task which the launcher started for this rank.
+// believed only where the kernel's pid is that of the task which the launcher started for this rank. Of what it has set in its environment
+// any process of the user may tell: it is recorded, and nothing else.
 #pragma once
 
 #include <functional>

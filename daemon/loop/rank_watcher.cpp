@@ -11,7 +11,8 @@
 namespace dp {
 namespace {
 
-constexpr size_t kMaxWatched = 4096;  // bytes
+// In bytes: the calls of a rank (record/hang.hpp), and where it is.
+constexpr size_t kMaxWatched = size_t{32} << 10;
 
 }  // namespace
 

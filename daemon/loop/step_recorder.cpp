@@ -4,7 +4,9 @@
 #include <algorithm>
 
 #include "common/slurm_patterns.hpp"
+#include "engine/preflight_record.hpp"
 #include "loop/handshake.hpp"
+#include "record/transports.hpp"
 
 namespace dp {
 namespace {
@@ -38,7 +40,9 @@ pid_t StepRecorder::start(event_base* base) {
 }
 
 void StepRecorder::begin_generation(const DaemonConfig& config, const NodePlan& plan) {
+    add_environments();  // of ranks that have told while others did not
     generation_ = plan.generation;
+    ranks_ = config.ranks.size();
     samples_.begin_generation();
     details_.begin_generation();
     sampled_ = Clock::now();
@@ -59,13 +63,47 @@ void StepRecorder::note(const std::string& line) {
     add(note_entry(line));
 }
 
+void StepRecorder::note(const wire::Hang& hang, const std::map<uint32_t, wire::RankStacks::Thread>& calls) {
+    if (generation_ && !calls.empty() && hangs_++ < kMostHangs) add(hang_entry(*generation_, hang, calls));
+}
+
+void StepRecorder::note_environment(uint32_t rank, std::string_view told) {
+    environments_[rank] = variables_of(told);
+    if (environments_.size() >= ranks_) add_environments();
+}
+
+void StepRecorder::note(const wire::NcclTransports& found, const DaemonConfig& config) {
+    if (!generation_) return;
+    if (auto entry = transports_entry(*generation_, found, config.world_size, config.ranks))
+        add(std::move(*entry));
+}
+
+// The recorder is as old as the preflight.
+void StepRecorder::note(const wire::NodeExamination& found) {
+    add(preflight_entry(found, age()));
+}
+
+void StepRecorder::note(const wire::MeasureLink& begun) {
+    if (!begun.serve()) partners_[begun.round()] = begun.address();
+}
+
+void StepRecorder::note(const wire::MeasuredLink& link) {
+    if (const auto partner = partners_.find(link.round()); partner != partners_.end())
+        add(preflight_entry(link, partner->second, age()));
+}
+
+void StepRecorder::add_environments() {
+    if (const auto told = std::exchange(environments_, {}); generation_ && !told.empty())
+        add(environment_entry(*generation_, told));
+}
+
 bool StepRecorder::wants_sample(std::chrono::milliseconds pause) const {
     return generation_ && Clock::now() - sampled_ >= pause;
 }
 
 void StepRecorder::sample(const std::vector<SampleReader::Rank>& ranks) {
     sampled_ = Clock::now();
-    const auto at = now();
+    const auto at = age();
     const bool has_phases =
         std::ranges::any_of(ranks, [](const auto& rank) { return rank.page && rank.page->ended_count > 0; });
     // steady_clock is the pages' CLOCK_MONOTONIC.
@@ -79,6 +117,7 @@ void StepRecorder::sample(const std::vector<SampleReader::Rank>& ranks) {
 }
 
 void StepRecorder::finish(event_base* base) {
+    add_environments();
     record::Entry end;
     end.mutable_end();
     add(std::move(end));
@@ -89,6 +128,10 @@ void StepRecorder::finish(event_base* base) {
 void StepRecorder::add(std::chrono::milliseconds at, record::Entry entry) {
     entry.set_at_ms(at.count());
     writer_.add(bytes_of(entry));
+}
+
+std::chrono::milliseconds StepRecorder::age() const {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began_);
 }
 
 }  // namespace dp

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,11 +14,13 @@
 #include "loop/sample_reader.hpp"
 #include "record/detail_schedule.hpp"
 #include "record/entries.hpp"
+#include "record/environment.hpp"
+#include "record/hang.hpp"
 
 namespace dp {
 
-// How often a sample is taken, and the least time between two: one more is taken when something ends.
-inline constexpr std::chrono::milliseconds kSampleEvery{1000}, kSamplePause{50};
+// The least time between two samples: one more is taken when something ends.
+inline constexpr std::chrono::milliseconds kSamplePause{50};
 
 class StepRecorder {
  public:
@@ -40,6 +43,15 @@ class StepRecorder {
     void note(const wire::FromNode& message);
     // A line for the user.
     void note(const std::string& line);
+    // What ranks were found to do, by rank. Only so many hangs (kMostHangs).
+    void note(const wire::Hang& hang, const std::map<uint32_t, wire::RankStacks::Thread>& calls);
+    // What slurm-dp has set in the environment of one of the present generation's ranks, as its process has told.
+    void note_environment(uint32_t rank, std::string_view told);
+    // What its node's ranks talk over, and how fit it was found (engine/preflight_record.hpp).
+    void note(const wire::NcclTransports& found, const DaemonConfig& config);
+    void note(const wire::NodeExamination& found);
+    void note(const wire::MeasureLink& begun);
+    void note(const wire::MeasuredLink& link);
     // Whether the last sample is at least so old. A sample costs some system calls a rank.
     bool wants_sample(std::chrono::milliseconds pause) const;
     // In the order of the generation's ranks.
@@ -54,14 +66,17 @@ class StepRecorder {
     uint32_t world_size_ = 0;
     DetailSchedule details_;
     std::optional<std::pair<uint32_t, bool>> ended_;
+    size_t hangs_ = 0;
+    std::map<uint32_t, Variables> environments_;  // by rank, until all have told
+    size_t ranks_ = 0;
+    std::map<uint32_t, std::string> partners_;  // addresses, by round of links that are measured
     SampleReader samples_;
     RecordWriter writer_;
 
-    std::chrono::milliseconds now() const {
-        return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began_);
-    }
-    void add(record::Entry entry) { add(now(), std::move(entry)); }
+    void add(record::Entry entry) { add(age(), std::move(entry)); }
     void add(std::chrono::milliseconds at, record::Entry entry);
+    void add_environments();
+    std::chrono::milliseconds age() const;
 };
 
 }  // namespace dp

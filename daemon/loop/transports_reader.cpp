@@ -8,7 +8,8 @@
 namespace dp {
 namespace {
 
-constexpr size_t kMaxTransports = 8 << 10;  // bytes
+// In bytes: pairs of ranks (record/transports.hpp), and some words.
+constexpr size_t kMaxTransports = 160 << 10;
 
 }  // namespace
 

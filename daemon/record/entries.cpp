@@ -161,8 +161,10 @@ std::vector<record::Entry> entries_of(const wire::FromNode& message) {
 }
 
 std::string record_file_name(const NodeOfStep& node, const std::string& run) {
-    const std::string step =
+    std::string step =
         node.job_id == 0 ? "launch" : std::to_string(node.job_id) + "." + std::to_string(node.step_id);
+    // Components of a heterogeneous step, whose nodes are not listed, may share a host.
+    if (node.job_id != 0 && node.node_list.empty()) step += "+" + std::to_string(node.node_rank);
     std::string host = node.host;
     std::ranges::replace(host, '/', '_');
     return step + "-" + run + "-" + host + std::string(kRecordSuffix);

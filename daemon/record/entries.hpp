@@ -42,7 +42,8 @@ record::Entry note_entry(const std::string& text);
 // News of the node's ranks.
 std::vector<record::Entry> entries_of(const wire::FromNode& message);
 
-// The file of a node in a run: "12.0-9f86d081c0ffee00-node01.dprecord", or "launch-…" where there is no job.
+// The file of a node in a run: "12.0-9f86d081c0ffee00-node01.dprecord", or "launch-…" where there is no job; of a heterogeneous
+// step "12.0+1-…", with the node's rank.
 std::string record_file_name(const NodeOfStep& node, const std::string& run);
 
 }  // namespace dp

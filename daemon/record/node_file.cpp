@@ -89,9 +89,24 @@ class NodeFileReader {
             case record::Entry::kNote:
                 if (out_.events.size() < kMaxEvents)
                     out_.events.push_back(
-                        {at, out_.node.host, printable(entry.note().text(), kMaxRecordText)});
+                        {at, out_.node.host, printable(entry.note().text(), kMaxRecordText), {}});
                 else
                     ++out_.events_left_out;
+                break;
+            case record::Entry::kHang:
+                if (out_.hangs.size() < kMostHangs)
+                    out_.hangs.push_back(
+                        {at, printable(entry.hang().reason(), kMaxRecordText), calls_of(entry.hang())});
+                break;
+            case record::Entry::kTransports:
+                out_.transports = {entry.transports().generation(), transports_of(entry.transports())};
+                break;
+            case record::Entry::kEnvironment:
+                note(entry.environment());
+                break;
+            case record::Entry::kPreflight:
+                if (!out_.node.preflight) out_.node.preflight.emplace();
+                out_.node.preflight->add(entry.preflight());
                 break;
             case record::Entry::kEnd:
                 out_.node.is_complete = true;
@@ -213,6 +228,16 @@ class NodeFileReader {
         }
     }
 
+    // Those of its ranks may come one after the other.
+    void note(const record::Environment& said) {
+        auto environment = environment_of(said, out_.node.tasks.size());
+        if (!environment) return;
+        if (!out_.environment || out_.environment->first != said.generation())
+            out_.environment.emplace(said.generation(), RecordedEnvironment());
+        if (out_.environment->second.ranks.size() + environment->ranks.size() <= out_.node.tasks.size())
+            out_.environment->second.merge(std::move(*environment));
+    }
+
     void note(const record::Sample& sample, double at) {
         const double before = std::exchange(sampled_, at);
         for (size_t local = 0; local < std::min(ranks_, tasks_in(sample)); ++local) {
@@ -262,6 +287,7 @@ void shift(NodeFile& file, double by) {
     for (auto& [number, generation] : file.generations) generation.began += by;
     for (auto& [number, end] : file.ends) end.at += by;
     for (auto& event : file.events) event.at += by;
+    for (auto& hang : file.hangs) hang.at += by;
 }
 
 }  // namespace dp

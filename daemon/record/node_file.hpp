@@ -31,6 +31,15 @@ struct NodeFile {
     std::map<uint32_t, End> ends;  // by generation, one that may never have begun
     std::vector<RunEvent> events;
     size_t events_left_out = 0;
+    struct Hang {
+        double at = 0;
+        std::string reason;
+        CallsOfHang calls;
+    };
+    std::vector<Hang> hangs;
+    // By generation, of the last one of which that is known.
+    std::optional<std::pair<uint32_t, RecordedTransports>> transports;
+    std::optional<std::pair<uint32_t, RecordedEnvironment>> environment;
 };
 
 // Fails if it is no record at all. Writes to `problem` what is missing of it.

@@ -2,7 +2,10 @@
 #include "record/run.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <limits>
+#include <ranges>
 #include <set>
 #include <tuple>
 
@@ -108,6 +111,37 @@ RecordedRun::Outcome outcome_of(const std::vector<NodeFile>& files, const Record
     return {How::finished, ""};
 }
 
+// Under the line that told of it: whichever such line is nearest, for the nodes hear of a hang before the user does.
+void merge_hangs(std::vector<NodeFile>& files, RecordedRun& run) {
+    for (NodeFile& file : files)
+        for (NodeFile::Hang& hang : file.hangs) {
+            const auto distance = [&](const RunEvent& event) {
+                return event.text.starts_with(hang.reason) ? std::abs(event.at - hang.at)
+                                                           : std::numeric_limits<double>::infinity();
+            };
+            auto event = std::ranges::min_element(run.events, {}, distance);
+            if (event == run.events.end() ||
+                std::isinf(distance(*event))) {  // its teller's record is missing
+                event = std::ranges::upper_bound(run.events, hang.at, {}, &RunEvent::at);
+                event = run.events.insert(event, {hang.at, file.node.host, hang.reason, {}});
+            }
+            event->calls.merge(std::move(hang.calls));
+        }
+}
+
+// Of all nodes that know it of the last generation of which any does.
+template <typename What>
+What merge_last(std::vector<NodeFile>& files, std::optional<std::pair<uint32_t, What>> NodeFile::*known) {
+    What all;
+    const auto generation_of = [&](const NodeFile& file) {
+        return file.*known ? int64_t{(file.*known)->first} : -1;
+    };
+    const int64_t last = std::ranges::max(files | std::views::transform(generation_of));
+    for (NodeFile& file : files)
+        if (file.*known && generation_of(file) == last) all.merge(std::move((file.*known)->second));
+    return all;
+}
+
 RecordedRun merged(std::vector<NodeFile> files) {
     std::ranges::sort(files, {}, [](const NodeFile& file) { return file.node.node_rank; });
     align(files);
@@ -125,13 +159,16 @@ RecordedRun merged(std::vector<NodeFile> files) {
     for (const NodeFile& file : files) run.seconds = std::max(run.seconds, file.node.time.until);
     merge_generations(files, run);
     run.outcome = outcome_of(files, run);
+    run.transports = merge_last(files, &NodeFile::transports);
+    run.environment = merge_last(files, &NodeFile::environment);
     std::multimap<double, RunEvent> events;
     for (NodeFile& file : files) {
         run.events_left_out += file.events_left_out;
         for (RunEvent& event : file.events) events.emplace(event.at, std::move(event));
-        run.nodes.push_back(std::move(file.node));
     }
     for (auto& [at, event] : events) run.events.push_back(std::move(event));
+    merge_hangs(files, run);
+    for (NodeFile& file : files) run.nodes.push_back(std::move(file.node));
     return run;
 }
 

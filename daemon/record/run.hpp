@@ -13,6 +13,10 @@
 
 #include "base/failure.hpp"
 #include "record.pb.h"
+#include "record/environment.hpp"
+#include "record/hang.hpp"
+#include "record/preflight.hpp"
+#include "record/transports.hpp"
 
 namespace dp {
 
@@ -58,6 +62,7 @@ struct NodeRecord {
     Interval time;       // of the file
     bool is_complete = false;
     std::vector<TaskRecord> tasks;
+    std::optional<RecordedPreflight> preflight;
 };
 
 struct GenerationOfRun {
@@ -72,6 +77,7 @@ struct RunEvent {
     double at = 0;
     std::string host;
     std::string text;
+    CallsOfHang calls;  // of a hang
 };
 
 struct RecordedRun {
@@ -87,6 +93,9 @@ struct RecordedRun {
     std::vector<GenerationOfRun> generations;
     std::vector<RunEvent> events;  // by time
     size_t events_left_out = 0;
+    // Of the last generation of which that is known.
+    RecordedTransports transports;
+    RecordedEnvironment environment;
 
     enum class How { finished, failed, unknown };
     struct Outcome {

@@ -195,29 +195,30 @@ bool RankWatch::is_to_be_judged(SteadyTime now) const {
 }
 
 // nullopt: it may well be working.
-std::optional<Doing> RankWatch::judge() {
+std::optional<RankWatch::News> RankWatch::judge() {
     // First: to be read wakes one that is stopped, for a moment.
     const auto stat = stat_of(program_->pid());
-    const ProcessStacks stacks = read_stacks(program_->pid(), {});
+    ProcessStacks stacks = read_stacks(program_->pid(), {});
     if (stacks.threads.empty()) return std::nullopt;
-    Doing doing = doing_of(stacks.threads.front());
+    News news{doing_of(stacks.threads.front()), {}, std::move(stacks.threads.front())};
+    Doing& doing = *news.still;
     if (stat && stat->state == 'T') {
         // The others wait for it, wherever it is, also in the same calls.
         doing.waits_for_others = false;
         doing.place ^= std::hash<std::string>()("stopped");
         doing.where += ", stopped by a signal";
-        return doing;
+        return news;
     }
     // What computes and talks by turns looks the same for a while.
     if (doing.waits_for_others && busy_wait_ && detector_.is_busy() && !detector_.has_been_busy_for_long())
         return std::nullopt;
-    if (doing.waits_for_others) return doing;
+    if (doing.waits_for_others) return news;
     if (doing.waits_for_own_thread) return std::nullopt;
     // At one place for long, and busy: a loop of Python's own, or a computation of a library, which may take its time.
     if (detector_.is_busy() && (!doing.is_python_alone || !detector_.has_been_busy_for_long()))
         return std::nullopt;
     if (stat && stat->state == 'D') doing.where += ", in a system call that does not return (a file system?)";
-    return doing;
+    return news;
 }
 
 Try<std::optional<RankWatch::News>> RankWatch::look(SteadyTime now) {
@@ -269,11 +270,12 @@ Try<std::optional<RankWatch::News>> RankWatch::look(SteadyTime now) {
         return std::exchange(told_still_, false) ? std::optional(News{}) : std::nullopt;
     }
     if (told_still_) return std::nullopt;
-    auto doing = judge();
+    auto news = judge();
     look_at_place(look);
-    if (!doing || !detector_.is_at_its_place(look)) return std::nullopt;
+    if (!news || !detector_.is_at_its_place(look)) return std::nullopt;
     told_still_ = true;
-    return News{std::move(doing), std::chrono::duration_cast<std::chrono::milliseconds>(now - *since)};
+    news->stood = std::chrono::duration_cast<std::chrono::milliseconds>(now - *since);
+    return news;
 }
 
 }  // namespace dp::stacks

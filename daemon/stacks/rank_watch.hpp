@@ -27,6 +27,7 @@ class RankWatch {
     struct News {
         std::optional<Doing> still;  // missing: it moves again
         std::chrono::milliseconds stood{};
+        ThreadStack calls;  // of its main thread, if it is still
     };
     // A look now. What has changed, if anything has. Fails if the task cannot be watched: it has ended, or may not be
     // read, perhaps not yet: until it executes its program it is Slurm's.
@@ -76,7 +77,7 @@ class RankWatch {
     Wait wait_in_kernel() const;
     void measure(Look& look) const;
     bool is_to_be_judged(SteadyTime now) const;
-    std::optional<Doing> judge();
+    std::optional<News> judge();
     std::optional<TcpTraffic> traffic() const;
     void note_traffic(SteadyTime now);
 };

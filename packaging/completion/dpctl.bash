@@ -9,7 +9,7 @@ _dpctl() {
     done
     case ${COMP_WORDS[COMP_CWORD - 1]} in
     --daemon | --conf | --html | --trace | --web-config) mapfile -t COMPREPLY < <(compgen -f -- "$current"); return ;;
-    -n | --ranks | --timeout | --hang-timeout | --slow | --restarts | --final-exit | --grace | --tensor | --pipeline | --node | --pid | -i | --interval | --count | --job) return ;;
+    -n | --ranks | --timeout | --hang-timeout | --slow | --record-interval | --restarts | --final-exit | --grace | --tensor | --pipeline | --node | --pid | -i | --interval | --count | --job) return ;;
     --port) words=auto ;;
     --store) words="hold torch" ;;
     --on-failure) words="abort report restart" ;;
@@ -23,7 +23,7 @@ _dpctl() {
         ;;
     *)
         if [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} == launch ]]; then
-            words="--ranks --port --store --timeout --on-failure --hang-timeout --slow --preflight --nccl-debug --record --restarts --final-exit --grace --tensor --pipeline --verbose --daemon --help --"
+            words="--ranks --port --store --timeout --on-failure --hang-timeout --slow --preflight --nccl-debug --record --record-interval --restarts --final-exit --grace --tensor --pipeline --verbose --daemon --help --"
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} =~ ^(status|history)$ ]]; then
             words="--json --help"
         elif [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} =~ ^(report|ledger)$ && $current != -* ]]; then

@@ -5,7 +5,7 @@
 
 # Each option with the words that it knows; a unit test compares this with the table of options.
 _slurm_dp_options='--dp-world=auto --dp-port=auto --dp-interface= --dp-store=hold,torch --dp-timeout= --dp-on-failure=abort,report,restart
-    --dp-hang-timeout= --dp-slow= --dp-preflight=off,quick,full --dp-nccl-debug=off,on --dp-record=off --dp-restarts= --dp-final-exit= --dp-grace= --dp-spares= --dp-min-nodes= --dp-tensor= --dp-pipeline= --dp-tiles=auto --dp-visible=node,own --dp-verbose --dp-dry-run'
+    --dp-hang-timeout= --dp-slow= --dp-preflight=off,quick,full --dp-nccl-debug=off,on --dp-record=off --dp-record-interval= --dp-restarts= --dp-final-exit= --dp-grace= --dp-spares= --dp-min-nodes= --dp-tensor= --dp-pipeline= --dp-tiles=auto --dp-visible=node,own --dp-verbose --dp-dry-run'
 declare -gA _slurm_dp_theirs=() _slurm_dp_tried=() # by command: Slurm's own function for it; whether that was looked for
 
 _slurm_dp_names() {

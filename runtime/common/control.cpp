@@ -37,13 +37,15 @@ std::string write_control(const ControlEvent& event) {
         case ControlEvent::Kind::task:
             return "task " + local + value;
         case ControlEvent::Kind::tiles:
-            return "tiles " + local + " " + event.tiles;
+            return "tiles " + local + " " + event.text;
         case ControlEvent::Kind::exit:
             return "exit " + local + value;
         case ControlEvent::Kind::keep:
             return "keep " + local;
         case ControlEvent::Kind::told:
             return "told " + local + value;
+        case ControlEvent::Kind::environment:
+            return "environment " + local + value + event.text;
         case ControlEvent::Kind::end:
             break;
     }
@@ -53,6 +55,13 @@ std::string write_control(const ControlEvent& event) {
 Try<ControlEvent> read_control(std::string_view packet) {
     using Kind = ControlEvent::Kind;
     if (packet == "end") return ControlEvent{Kind::end};
+    if (const size_t null = packet.find('\0'); null != packet.npos) {
+        const auto words = split(packet.substr(0, null), ' ');
+        const auto local = words.size() == 3 ? parse_number<uint32_t>(words[1]) : std::nullopt;
+        const auto generation = local ? parse_number<int>(words[2]) : std::nullopt;
+        if (generation && words[0] == "environment")
+            return ControlEvent{Kind::environment, *local, *generation, std::string(packet.substr(null))};
+    }
     const auto words = split(packet, ' ');
     if (words.size() == 2 && words[0] == "keep")
         if (const auto local = parse_number<uint32_t>(words[1])) return ControlEvent{Kind::keep, *local};

@@ -17,6 +17,10 @@
 //
 //   keep LOCAL            comes first: this is the keeper of that rank
 //   told LOCAL SIGNAL     the rank was told to end, by that signal
+//
+// There, with --dp-record, also a rank's process says before it becomes its program (told_environment.hpp)
+//
+//   environment LOCAL GENERATION, then NAME=VALUE for each variable, each behind a null
 #pragma once
 
 #include <sys/types.h>
@@ -32,15 +36,15 @@
 namespace dp {
 
 struct ControlEvent {
-    enum class Kind { task, tiles, exit, end, keep, told } kind;
+    enum class Kind { task, tiles, exit, end, keep, told, environment } kind;
     uint32_t local_rank = 0;
-    int value = 0;           // pid, wait status or signal
-    std::string tiles = {};  // not empty where they are told
+    int value = 0;          // pid, wait status, signal or generation
+    std::string text = {};  // tiles, not empty; or variables, each behind a null
     bool operator==(const ControlEvent&) const = default;
 };
 
-// The maximum size of a packet, and of a keeper's plan (1,000 ranks a node); a list of tiles that does not fit is left
-// out.
+// The maximum size of a packet, and of a keeper's plan (1,000 ranks a node); what does not fit of tiles or
+// variables is left out.
 inline constexpr size_t kMaxControl = 8192;
 
 std::string write_control(const ControlEvent& event);

@@ -19,7 +19,7 @@ enum DaemonFd : int {
     kFdControl = 5,
     kFdPlanFile = 6,
     kFdReady = 7,
-    kFdKeepers = 8,       // only with --dp-on-failure=restart
+    kFdKeepers = 8,       // only where tasks tell (Settings::tasks_tell)
     kFdBroker = 9,        // broker only
     kFdMaster = 10,       // broker only: the held MASTER_PORT, or with --dp-store=torch the listening one
     kFdCoordinator = 11,  // broker only: the held port of a program's own coordinator

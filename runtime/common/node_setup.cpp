@@ -110,7 +110,7 @@ Try<std::string> make_secret() {
 }
 
 Try<NodeSetup> prepare_node(const std::string& daemon_path, const std::string& step_name, uid_t user,
-                            const PortWishes& ports, bool keepers) {
+                            const PortWishes& ports, bool tasks_tell) {
     NodeSetup node;
     node.daemon_binary.reset(open(daemon_path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!node.daemon_binary)
@@ -128,7 +128,7 @@ Try<NodeSetup> prepare_node(const std::string& daemon_path, const std::string& s
     if (!node.ranks_listener)
         return fail("cannot listen on the unix socket @" + name + ": " + errno_text(errno));
     node.socket_name = "@" + name;
-    if (keepers) {
+    if (tasks_tell) {
         node.keepers_listener =
             AbstractAddress::of(keepers_socket_name(name))->listen(kRanksBacklog, SOCK_SEQPACKET);
         if (!node.keepers_listener)

@@ -22,7 +22,7 @@ struct NodeSetup {
     Fd daemon_binary;
     Fd ranks_listener;        // where the node's daemon meets its ranks (socket_names.hpp)
     std::string socket_name;  // with '@' in front, as in DP_SOCKET
-    Fd keepers_listener;      // where it meets the keepers of its ranks (keeper.hpp); only with restart
+    Fd keepers_listener;  // where tasks speak to it: keepers (keeper.hpp), and what has an environment to tell
     // The plan: its text in `plan_file` (a memfd) once `ready_read` polls readable; a hang-up without that
     // means the daemon died. The byte is never read, so any number of tasks can wait for it.
     Fd plan_file;
@@ -45,9 +45,9 @@ struct PortWishes {
     bool serve_master = false;  // --dp-store=torch: listens on MASTER_PORT instead of holding it
 };
 
-// `daemon_path` is absolute; `user` is the step's; `keepers`: whether its ranks will have keepers.
+// `daemon_path` is absolute; `user` is the step's; `tasks_tell`: as in Settings.
 Try<NodeSetup> prepare_node(const std::string& daemon_path, const std::string& step_name, uid_t user,
-                            const PortWishes& ports, bool keepers);
+                            const PortWishes& ports, bool tasks_tell);
 
 // Listens on the first free candidate on every address, IPv4 and IPv6. `purpose`: in the failure.
 Try<BoundPort> listen_on_first_free(const std::vector<uint16_t>& candidates, const char* purpose);

@@ -35,6 +35,24 @@ Try<void> read_network(const OptionSpec& spec, Settings& s, std::string_view val
     return {};
 }
 
+// "2", "0.25": to the millisecond.
+std::optional<std::chrono::milliseconds> parse_seconds(std::string_view text) {
+    constexpr size_t kDecimals = 3;
+    const std::string_view whole = text.substr(0, text.find('.'));
+    std::string decimals(text.substr(std::min(text.size(), whole.size() + 1)));
+    if (decimals.size() > kDecimals || decimals.empty() != (whole.size() == text.size())) return std::nullopt;
+    decimals.append(kDecimals - decimals.size(), '0');
+    const auto seconds = parse_number<uint32_t>(whole), milliseconds = parse_number<uint32_t>(decimals);
+    if (!seconds || !milliseconds) return std::nullopt;
+    return std::chrono::milliseconds(int64_t{*seconds} * 1000 + *milliseconds);
+}
+
+std::string seconds_as_text(std::chrono::milliseconds time) {
+    std::string decimals = std::to_string(1000 + time.count() % 1000).substr(1);
+    decimals.erase(decimals.find_last_not_of('0') + 1);
+    return std::to_string(time.count() / 1000) + (decimals.empty() ? "" : "." + decimals);
+}
+
 template <auto Field>
 Try<void> read_field(const OptionSpec& spec, Settings& s, std::string_view value) {
     using Type = Value<Field>;
@@ -48,6 +66,10 @@ Try<void> read_field(const OptionSpec& spec, Settings& s, std::string_view value
         if (value.empty() || value.size() > kLongest || std::any_of(value.begin(), value.end(), is_bad))
             return fail(spec.complaint);
         field = Type{std::string(value)};
+    } else if constexpr (std::is_same_v<Type, std::chrono::milliseconds>) {
+        const auto time = parse_seconds(value);
+        if (!time || *time < kShortestInterval || *time > kLongestInterval) return fail(spec.complaint);
+        field = time;
     } else if constexpr (std::is_same_v<Type, ExitCodes>) {
         const auto codes = parse_ranges<uint32_t>(value, 255);
         if (!codes || codes->empty()) return fail(spec.complaint);
@@ -85,6 +107,8 @@ std::optional<std::string> write_field(const OptionSpec& spec, const Settings& s
         return field->file;
     } else if constexpr (std::is_same_v<Value<Field>, RecordDirectory>) {
         return field->pattern;
+    } else if constexpr (std::is_same_v<Value<Field>, std::chrono::milliseconds>) {
+        return seconds_as_text(*field);
     } else if constexpr (std::is_same_v<Value<Field>, ExitCodes>) {
         std::vector<std::string> codes;
         for (const uint8_t code : *field) codes.push_back(std::to_string(code));
@@ -184,6 +208,11 @@ const std::vector<OptionSpec>& option_specs() {
                                   "not a directory's name; give off, or a name without blanks of at most 200 "
                                   "bytes (%j job, %s step, "
                                   "%N node)"),
+        option<&Settings::record_interval>(
+            "dp-record-interval", "SLURM_DP_RECORD_INTERVAL", "SECONDS",
+            "with record: how often a node notes what its ranks do (default 1)", "1",
+            {.plugstack = true, .dpctl = true},
+            "not a number of seconds; give one from 0.1 to 60, as in 0.5"),
         option<&Settings::restarts>("dp-restarts", "SLURM_DP_RESTARTS", "N",
                                     "with on-failure=restart: how often at most (default 10)", "10",
                                     {.plugstack = true, .dpctl = true},
@@ -309,6 +338,8 @@ std::optional<std::string> missing_option(const Settings& own, const Settings& a
     if (own.visible && !all.tiles)
         return "--dp-visible needs --dp-tiles: it says which of the node's devices a task sees; give "
                "--dp-tiles, too";
+    if (own.record_interval && (!all.record || all.record->pattern == "off"))
+        return "--dp-record-interval needs --dp-record=DIR: without it nothing is recorded; give both";
     if (all.on_failure == FailureAction::restart) return std::nullopt;
     const char* given = own.restarts                 ? "--dp-restarts"
                         : own.final_exit             ? "--dp-final-exit"

@@ -27,6 +27,8 @@ inline constexpr uint32_t kMaxTilesPerRank = 4096;
 inline constexpr uint32_t kMaxRestarts = 100000;
 inline constexpr uint32_t kMaxSlowPercent = 10000;
 inline constexpr uint32_t kMaxNodes = 1 << 16;
+// Between the samples of a record: a rank's costs some system calls.
+inline constexpr std::chrono::milliseconds kShortestInterval{100}, kLongestInterval{60'000};
 
 // What is on MASTER_PORT: nothing, so that rank 0 can bind it, or PyTorch's store, served by the broker.
 enum class StoreKind { hold, torch };
@@ -62,6 +64,7 @@ struct Settings {
     std::optional<Preflight> preflight;
     std::optional<NcclDebug> nccl_debug;
     std::optional<RecordDirectory> record;
+    std::optional<std::chrono::milliseconds> record_interval;  // between the samples of a record
     std::optional<uint32_t> tensor;
     std::optional<uint32_t> pipeline;
     std::optional<uint32_t> tiles;  // per rank; 0: auto. If empty, tiles are ignored
@@ -86,6 +89,8 @@ struct Settings {
     }
     bool wants_nccl_debug() const { return nccl_debug && nccl_debug->is_on(); }
     bool wants_record() const { return record && record->pattern != "off" && !*dry_run; }
+    // Whether tasks speak to their node's daemon before they run their programs (keeper.hpp, told_environment.hpp).
+    bool tasks_tell() const { return restarts_ranks() || wants_record(); }
     // Whether it may go on without a node.
     bool outlives_nodes() const { return restarts_ranks() && (*spares > 0 || min_nodes); }
     bool serves_torch() const { return store == StoreKind::torch; }

@@ -10,8 +10,6 @@
 namespace dp {
 namespace {
 
-constexpr const char* kInjected = "DP_INJECTED";
-
 std::string text(uint32_t number) {
     return std::to_string(number);
 }

@@ -62,6 +62,9 @@ inline constexpr std::array<const char*, 9> kNamesOfWorld = {
 inline constexpr std::array<const char*, 6> kNamesOfTiles = {
     "DP_TILE_MASK", "DP_TILE_LIST", "DP_TILE_COUNT", "DP_TILES_PER_DEVICE", "DP_TILE_DEVICE", "DP_TILE_NUMA"};
 
+// What of ours an inner step would find, all in one.
+inline constexpr const char* kInjected = "DP_INJECTED";
+
 // Names that the whole world shares (MASTER_ADDR, OMP_NUM_THREADS, ...) stay as the user set them; names of a
 // single task (RANK, LOCAL_RANK, ...) are always ours. Values that an outer step of ours set do not count as
 // the user's: DP_INJECTED lists them, as NAME=VALUE separated by spaces.

@@ -144,6 +144,28 @@ def make_events(tasks, slow, dead, middle, window):
     ]
 
 
+def add_details(report):
+    """What only some records have: a hang's calls, the preflight, NCCL's transports in a ring, environments."""
+    for run in report["runs"]:
+        ranks = [task["rank"] for task in run["tasks"]]
+        frames = [{"function": name, "file": "train.py", "line": line} for name, line in (("all_reduce", 12), ("train", 1234))]
+        run["events"].append({
+            "at": 9, "host": "node01", "text": "no progress for 30 s (--dp-hang-timeout): rank 3 is in load_batch", "ranks_left_out": 2, "stacks": [
+                {"ranks": [3], "is_cause": True, "frames": [{"function": "load_batch", "file": "data.py", "line": 88}], "incomplete": "its stack is cut"},
+                {"ranks": [rank for rank in ranks if rank != 3], "is_cause": False, "frames": frames, "incomplete": ""}]})
+        for node in run["nodes"]:
+            node["preflight"] = {"seconds": 0.4, "verdict": "fit, with remarks", "findings": ["clock: nothing synchronizes it"],
+                                 "measures": [{"name": "memory", "value": 12.5, "unit": "GB/s"}]}
+        run["transports"] = []
+        for rank, after in zip(ranks, ranks[1:] + ranks[:1]):
+            via = "P2P/CUMEM" if host_of(rank) == host_of(after) else "NET/IB/GDRDMA" if rank % 2 else "NET/Socket"
+            run["transports"].append({"from": rank, "to": after, "via": via, "channels": 2})
+        run["transports_left_out"] = 0
+        run["environment"] = {"common": {"MASTER_ADDR": "10.0.0.1", "WORLD_SIZE": str(len(ranks))},
+                              "ranks": [{"rank": rank, "own": {"RANK": str(rank), "LOCAL_RANK": str(rank % RANKS_PER_NODE)}} for rank in ranks]}
+    return report
+
+
 def make_hostile(value):
     """The same report with hostile texts in every place that holds free text."""
     value["problems"] = [HOSTILE, LONG]
@@ -159,6 +181,17 @@ def make_hostile(value):
         for task in run["tasks"][:3]:
             task.update({"host": HOSTILE, "exit": HOSTILE + LONG, "moments": {}, "step_ms": None, "cpu_share": None, "rank": None})
             task.update({"memory_peak_mib": None, "course": HOSTILE, "step_ms_course": []})
+        for event in run["events"]:
+            for stack in event.get("stacks", []):
+                stack.update({"incomplete": HOSTILE + LONG})
+                stack["frames"] += [{"function": HOSTILE, "file": HOSTILE + LONG, "line": 0}]
+        for node in run["nodes"]:
+            if "preflight" in node:
+                node["preflight"].update({"verdict": HOSTILE, "findings": [HOSTILE, LONG], "measures": [{"name": HOSTILE, "value": None, "unit": HOSTILE}]})
+        if "transports" in run:
+            run["transports"] += [{"from": 0, "to": 1, "via": HOSTILE, "channels": 1}, {"from": 10**9, "to": -1, "via": LONG, "channels": 0}]
+            run["environment"]["common"].update({HOSTILE: HOSTILE, "__proto__": "x", "long": LONG})
+            run["environment"]["ranks"][0]["own"].update({HOSTILE: HOSTILE, "__proto__": LONG})
         run["events"] += [{"at": 5, "host": HOSTILE, "text": HOSTILE}, {"at": 6, "host": LONG, "text": LONG}]
     return value
 

@@ -12,7 +12,7 @@ import browsing
 import pytest
 from localcluster.harness import BUILD
 from localcluster.names import CHECKOUT
-from made_up_report import make_report
+from made_up_report import add_details, make_hostile, make_report
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -200,6 +200,85 @@ def test_hostile_texts_stay_texts(opened):
     assert browser.find_elements(By.CSS_SELECTOR, "main img") == []
     assert browser.execute_script("return document.scripts.length") == 2
     assert "more characters" in browser.find_element(By.ID, "run-0-events").text
+
+
+def test_hostile_details_stay_texts(opened):
+    browser = opened(make_hostile(add_details(make_report(8))))
+    browser.execute_script("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    check_sections(browser)
+    for name in ("events", "preflight", "transports", "environment"):
+        assert "window.pwned=1" in browser.find_element(By.ID, f"run-0-{name}").get_attribute("textContent") or name == "transports"
+    assert browser.find_elements(By.CSS_SELECTOR, "main img") == []
+    assert browser.execute_script("return document.scripts.length") == 2
+
+
+def test_what_is_not_known_has_no_section(opened):
+    browser = opened(make_report(8))
+    for name in ("preflight", "transports", "environment"):
+        assert browser.find_elements(By.ID, f"run-0-{name}") == []
+    assert browser.find_elements(By.CSS_SELECTOR, "#run-0-events details") == []
+
+
+def test_the_calls_of_a_hang_unfold_under_its_line(opened):
+    browser = opened(add_details(make_report(8)))
+    details = browser.find_element(By.CSS_SELECTOR, "#run-0-events details")
+    assert "load_batch (data.py:88)" not in details.text
+    details.find_element(By.TAG_NAME, "summary").send_keys(Keys.ENTER)
+    assert details.text.splitlines()[1:] == [
+        "rank 3, the cause", "load_batch (data.py:88)", "(its stack is cut)", "ranks 0-2,4-7", "all_reduce (train.py:12)", "train (train.py:1234)",
+        "The calls of 2 other ranks are not recorded."]
+    browser.find_element(By.CSS_SELECTOR, "#run-0-events input").send_keys("load_batch (")
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#run-0-events tbody tr")) == 0
+    browser.find_element(By.CSS_SELECTOR, "#run-0-events input").clear()
+    browser.find_element(By.CSS_SELECTOR, "#run-0-events input").send_keys("data.py")
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#run-0-events tbody tr")) == 1
+
+
+def test_what_is_folded_is_printed_too(opened):
+    browser = opened(add_details(make_report(8)))
+    browser.execute_script("window.dispatchEvent(new Event('beforeprint'))")
+    assert "load_batch (data.py:88)" in browser.find_element(By.ID, "run-0-events").text
+    browser.execute_script("window.dispatchEvent(new Event('afterprint'))")
+    assert "load_batch (data.py:88)" not in browser.find_element(By.ID, "run-0-events").text
+
+
+def test_transports_are_a_matrix_of_letters_and_colours(opened):
+    browser = opened(add_details(make_report(16)))
+    rows = browser.find_elements(By.CSS_SELECTOR, "#run-0-transports tbody tr")
+    cells = [[cell.text for cell in row.find_elements(By.TAG_NAME, "td")] for row in rows]
+    letters = {(i, j): letter for i, row in enumerate(cells) for j, letter in enumerate(row) if letter}
+    assert letters == {(rank, (rank + 1) % 16): "G" if rank in (7, 15) else "P" for rank in range(16)}
+    assert rows[7].find_element(By.TAG_NAME, "th").text == "rank 7"
+    cell = rows[7].find_elements(By.TAG_NAME, "td")[8]
+    assert cell.get_attribute("title") == "rank 7 to rank 8: NET/IB/GDRDMA, 2 channels"
+    colours = {one.value_of_css_property("background-color") for one in (cell, rows[0].find_elements(By.TAG_NAME, "td")[1], rows[0].find_elements(By.TAG_NAME, "td")[0])}
+    assert len(colours) == 3
+    keys = browser.find_element(By.CSS_SELECTOR, "#run-0-transports .keys").text
+    assert keys.split("\n") == ["G", "network with GPUDirect RDMA", "P", "peer to peer (NVLink or PCIe)"] or keys == "Gnetwork with GPUDirect RDMA\nPpeer to peer (NVLink or PCIe)"
+
+
+@pytest.mark.parametrize(("tasks", "rows", "first"), [(64, 64, "rank 0"), (128, 16, "node01"), (1024, 64, "node01 to node02")])
+def test_many_ranks_fold_in_the_matrix(opened, tasks, rows, first):
+    browser = opened(add_details(make_report(tasks, windows=50)))
+    heads = [head.text for head in browser.find_elements(By.CSS_SELECTOR, "#run-0-transports tbody th")]
+    assert len(heads) == rows and heads[0] == first
+    if tasks > 64:
+        assert browser.find_element(By.CSS_SELECTOR, "#run-0-transports tbody td").text == "P" if tasks == 128 else "G"
+
+
+def test_the_environment_is_told_once_and_by_rank(opened):
+    browser = opened(add_details(make_report(8)))
+    section = browser.find_element(By.ID, "run-0-environment")
+    assert "MASTER_ADDR 10.0.0.1" in section.text and "LOCAL_RANK" not in section.text
+    section.find_element(By.TAG_NAME, "summary").send_keys(Keys.SPACE)
+    own = section.find_elements(By.CSS_SELECTOR, "details tbody tr")
+    assert [row.text for row in own] == [f"{rank} {rank} {rank}" for rank in range(8)]
+
+
+def test_the_preflight_is_a_table(opened):
+    browser = opened(add_details(make_report(8)))
+    assert browser.find_element(By.CSS_SELECTOR, "#run-0-preflight tbody tr").text == \
+        "node01 fit, with remarks 0.4 s clock: nothing synchronizes it; memory 12.5 GB/s"
 
 
 @pytest.mark.parametrize("report", [

@@ -157,6 +157,114 @@ def test_the_end_of_ranks_that_do_not_want_to_end_is_recorded(cluster):
     assert all(node["is_complete"] for node in run["nodes"])
 
 
+HANG = """import os, time
+def load_batch():
+    time.sleep(1000)
+def all_reduce():
+    os.read(os.pipe()[0], 1)
+load_batch() if os.environ["RANK"] == "3" else all_reduce()
+"""
+
+
+@pytest.mark.parametrize("action", ["abort", "report"])
+def test_a_hang_is_recorded_call_by_call(cluster, action):
+    cluster.run(["mkdir", RECORDS], check=True)
+    with open(cluster.host_path(f"{RECORDS}/hang.py"), "w", encoding="ascii") as script:
+        script.write(HANG)
+    step = cluster.popen([*TWO_NODES, "--dp-hang-timeout=2", f"--dp-on-failure={action}", "python3", f"{RECORDS}/hang.py"])
+    for line in step.stderr:
+        if "no progress" in line:
+            break
+    time.sleep(1)
+    cluster.run(["scancel", "-u", "alice"])
+    step.communicate(timeout=60)
+    hangs = [event for event in only_run(cluster)["events"] if "no progress" in event["text"]]
+    assert len(hangs) == 1 and hangs[0]["ranks_left_out"] == 0, hangs
+    cause, others = hangs[0]["stacks"][0], hangs[0]["stacks"][1:]
+    assert cause["ranks"] == [3] and cause["is_cause"] and sorted(rank for stack in others for rank in stack["ranks"]) == [0, 1, 2], hangs
+    for stack, function in [(cause, "load_batch"), *((other, "all_reduce") for other in others)]:
+        assert [frame["function"] for frame in stack["frames"] if frame["file"].endswith("hang.py")] == [function, "<module>"], stack
+    said = cluster.run([DPCTL, "report", RECORDS], check=True).stdout
+    assert re.search(r"no progress .*\n        rank 3, the cause\n(          .*\n)*          load_batch \(\S*hang.py:3\)\n", said), said
+
+
+SHOW = "echo shown $RANK $(env | grep -E '^(MASTER_|WORLD_SIZE|LOCAL_RANK|DP_GENERATION|OMP_NUM_THREADS)' | sort | tr '\\n' ' ')"
+
+
+def test_the_environment_of_each_rank_is_recorded_without_a_secret(cluster):
+    done = cluster.run([*TWO_NODES, "--dp-world=auto", "sh", "-c", SHOW], env={"OMP_NUM_THREADS": "77", "USERS_SECRET": "hunter2"}, check=True)
+    shown = {int(rank): dict(word.split("=", 1) for word in words.split()) for rank, words in re.findall(r"shown (\d) (.*)", done.stdout)}
+    environment = only_run(cluster)["environment"]
+    assert [one["rank"] for one in environment["ranks"]] == [0, 1, 2, 3] == sorted(shown)
+    for one in environment["ranks"]:
+        variables = environment["common"] | one["own"]
+        assert shown[one["rank"]].pop("OMP_NUM_THREADS") == "77" and "OMP_NUM_THREADS" not in variables, "the user's"
+        assert shown[one["rank"]].items() <= variables.items() and one["own"]["RANK"] == str(one["rank"]), (shown, variables)
+        assert not any(name.startswith("SLURM_DP") for name in variables), variables
+    assert "MASTER_PORT" in environment["common"] and "RANK" not in environment["common"], environment
+    for name in cluster.run(["ls", RECORDS], check=True).stdout.split():
+        with open(cluster.host_path(f"{RECORDS}/{name}"), "rb") as file:
+            record = file.read()
+        assert not re.search(rb"[0-9a-f]{64}|SECRET|hunter2|DP_INJECTED", record), record
+
+
+def test_the_environment_of_a_restarted_world_is_recorded(cluster):
+    step = cluster.popen([*TWO_NODES, "--dp-on-failure=restart", "--no-kill", RANK, "meet", "5"])
+    for _ in range(4):
+        assert " met" in step.stdout.readline()
+    os.kill(ranks_of(cluster)[2], signal.SIGKILL)
+    _, err = step.communicate(timeout=60)
+    assert step.returncode == 0, err
+    environment = only_run(cluster)["environment"]
+    assert environment["common"]["DP_GENERATION"] == "1" and len(environment["ranks"]) == 4, environment
+
+
+NCCL = r"""next=$(( (RANK + 1) % 4 ))
+printf '%s\n' "node:1:1 [0] NCCL INFO ncclCommInitRank comm 0x5581 rank $RANK nranks 4 cudaDev 0 - Init START" \
+    "node:1:1 [0] NCCL INFO Channel 00/0 : $RANK[0] -> $next[0] via P2P/CUMEM/read" \
+    "node:1:1 [0] NCCL INFO Channel 01/0 : $RANK[0] -> $next[0] via P2P/CUMEM/read" >$NCCL_DEBUG_FILE
+sleep 18"""
+
+
+def test_what_ranks_talk_over_is_recorded_pair_by_pair(cluster):
+    cluster.run(["mkdir", RECORDS], check=True)
+    done = cluster.run([*TWO_NODES, f"--dp-nccl-debug={RECORDS}/nccl-%t", "sh", "-c", NCCL], timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert only_run(cluster)["transports"] == [{"from": rank, "to": (rank + 1) % 4, "via": "P2P/CUMEM", "channels": 2} for rank in range(4)], done.stderr
+    said = cluster.run([DPCTL, "report", RECORDS], check=True).stdout
+    assert "P2P/CUMEM  4 pairs of ranks  8 channels" in said, said
+
+
+def test_the_preflight_of_each_node_is_recorded(cluster):
+    done = cluster.run([*TWO_NODES, "--dp-preflight=quick", "true"], timeout=60)
+    assert done.returncode == 0, done.stderr
+    for node in only_run(cluster)["nodes"]:
+        found = node["preflight"]
+        assert found["verdict"] in ("fit", "fit, with remarks") and (found["findings"] != []) == (found["verdict"] != "fit"), found
+        assert 0 < found["seconds"] < 40, found
+
+
+def test_how_often_ranks_are_looked_at_can_be_chosen(cluster):
+    sizes = {}
+    for interval in ("0.1", "60"):
+        done = cluster.run([*TWO_NODES, f"--dp-record-interval={interval}", RANK, "meet", "3"], timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert only_run(cluster)["settings"]["dp-record-interval"] == interval
+        sizes[interval] = int(cluster.run(f"cat {RECORDS}/*.dprecord | wc -c", check=True).stdout)
+        cluster.run(["rm", "-rf", RECORDS], check=True)
+    assert sizes["0.1"] > sizes["60"] + 2 * 15 * 10, sizes  # at least 15 samples more on each node, of 10 bytes at least
+
+
+def test_the_records_of_a_heterogeneous_step_have_names_of_their_own(cluster):
+    """Its components may share a host, where Slurm allows that."""
+    done = cluster.run(f"salloc -Q -N2 -n8 --ntasks-per-node=4 srun -N1 -n1 --dp-record={RECORDS} {RANK} meet 0 : -N1 -n2 sh -c 'exec {RANK} meet 0'", timeout=60)
+    assert done.returncode == 0 and own_lines(done) == [], done.stderr
+    files = cluster.run(["ls", RECORDS], check=True).stdout.split()
+    assert sorted(re.fullmatch(r"\d+\.0(\+\d)-[0-9a-f]{16}-node0[12]\.dprecord", name)[1] for name in files) == ["+0", "+1"], files
+    run = only_run(cluster)
+    assert run["outcome"]["how"] == "finished" and [task["rank"] for task in run["tasks"]] == [0, 1, 2]
+
+
 def test_a_cancelled_step_can_be_read(cluster):
     step = cluster.popen([*TWO_NODES, "--dp-world=auto", RANK, "meet", "600"])
     for _ in range(4):

@@ -42,6 +42,10 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto records = read_records({"/proc/self/fd/" + std::to_string(file.get())});
     if (!records) return 0;
     for (const RecordedRun& run : records->runs) {
+        fuzz::must(run.environment.ranks.size() <= run.task_count(), "a task has one environment");
+        for (const RunEvent& event : run.events)
+            for (const RecordedCalls& calls : event.calls.stacks)
+                fuzz::must(!calls.ranks.empty() && calls.frames.size() <= kMostFrames, "calls are a rank's");
         const auto timeline = read_timeline(run);
         fuzz::must(timeline.has_value(), "what was read once is read again");
         double sum = 0;

@@ -129,8 +129,12 @@ TEST(Fields, AreFoundByName) {
 TEST(Control, PacketsReadBack) {
     for (const ControlEvent& event :
          {ControlEvent{ControlEvent::Kind::task, 3, 4711}, ControlEvent{ControlEvent::Kind::exit, 0, 9},
-          ControlEvent{ControlEvent::Kind::tiles, 2, 0, "4-5,7"}, ControlEvent{ControlEvent::Kind::end}})
+          ControlEvent{ControlEvent::Kind::tiles, 2, 0, "4-5,7"},
+          ControlEvent{ControlEvent::Kind::environment, 2, 1, std::string("\0RANK=2\0A=b c", 15)},
+          ControlEvent{ControlEvent::Kind::end}})
         EXPECT_EQ(*read_control(write_control(event)), event);
+    EXPECT_FALSE(read_control(std::string_view("environment 2\0RANK=2", 20)));
+    EXPECT_FALSE(read_control("environment 2 1"));
     for (const char* packet : {"", "task", "task 1", "task x 1", "exit 1 2 3", "END", "task -1 5", "tiles 1",
                                "tiles 1 ", "tiles x 1"})
         EXPECT_FALSE(read_control(packet)) << packet;

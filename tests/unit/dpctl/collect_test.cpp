@@ -64,6 +64,9 @@ TEST(RecordLines, ANameIsThatOfARecordOrRefused) {
     } cases[] = {
         {kName, "node01", true},
         {"12.4294967295-0123456789abcdef-a-b.dprecord", "a-b", true},
+        {"12.0+3-0123456789abcdef-node01.dprecord", "node01", true},
+        {"12.0+-0123456789abcdef-node01.dprecord", "node01", false},
+        {"12.0+x-0123456789abcdef-node01.dprecord", "node01", false},
         {"12.0-0123456789abcdef-a-b.dprecord", "b", false},
         {"12.0-0123456789abcdef-node01.dprecord", "node02", false},
         {"13.0-0123456789abcdef-node01.dprecord", "node01", false},

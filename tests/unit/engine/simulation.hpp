@@ -322,6 +322,7 @@ class Simulation {
     std::vector<std::string> log;
     std::vector<std::pair<uint32_t, wire::MeasureLink>> links_to_measure;    // and by which node
     std::vector<std::pair<uint32_t, NodeActions::NcclToRead>> nccl_to_read;  // and their nodes
+    std::vector<std::pair<uint32_t, wire::Hang>> hangs;                      // that nodes are to record
     // Nodes whose daemon is stopped, or cut off without a word: nothing comes from there or gets there.
     std::set<uint32_t> frozen;
     std::set<uint32_t> cut_off;     // nodes that live, but whose network is gone
@@ -395,6 +396,7 @@ class Simulation {
         if (actions.plan) plans[node] = actions.plan;
         for (const auto& link : actions.measure_links) links_to_measure.emplace_back(node, link);
         for (const auto& of : actions.read_nccl) nccl_to_read.emplace_back(node, of);
+        if (actions.hang) hangs.emplace_back(node, *actions.hang);
         for (const auto* plan : {&actions.plan, &actions.next_life})
             if (*plan && (*plan)->place) settle_in(node, *(*plan)->place);
         if (actions.no_plan) no_plans[node] = actions.no_plan;

@@ -143,6 +143,31 @@ TEST(Death, IsFollowedByItsWarningAlsoInTheNextLife) {
     EXPECT_EQ(s.log[3], "rank 2 on gpu1: last NCCL warning of 2");
 }
 
+// While its ranks still are where they hang.
+TEST(Hang, IsRecordedByEveryNodeWhateverFollows) {
+    for (const auto action : {FailureAction::abort, FailureAction::report, FailureAction::restart})
+        for (const bool is_recorded : {true, false}) {
+            Settings more;
+            more.hang_timeout_seconds = 60;
+            if (is_recorded) more.record = RecordDirectory{"/records"};
+            Simulation s(2, 2, Time(10000), false, action, more);
+            s.join_all();
+            s.start_all();
+            s.hello_all();
+            for (const uint32_t rank : {0u, 1u, 2u}) s.still(rank, "all_reduce", true);
+            EXPECT_TRUE(s.hangs.empty());
+            s.still(3, "load_batch", false);
+            ASSERT_EQ(s.hangs.size(), is_recorded ? 2u : 0u);
+            for (const auto& [node, hang] : s.hangs) {
+                EXPECT_TRUE(hang.reason().ends_with(
+                    "rank 3 on gpu1 is in load_batch; ranks 0-2 on gpu[0-1] wait in all_reduce"))
+                    << hang.reason();
+                ASSERT_EQ(hang.culprits_size(), 1);
+                EXPECT_EQ(hang.culprits(0), 3u);
+            }
+        }
+}
+
 // srun -e job.%N: nobody who reads that file sees what rank 0's node says.
 TEST(Death, IsAlsoSaidWhereANodeHasAFileOfItsOwn) {
     for (bool own_file : {false, true}) {

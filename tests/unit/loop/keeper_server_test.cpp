@@ -62,6 +62,16 @@ TEST_F(KeeperServerTest, HearsItsKeepersAndTellsThem) {
     EXPECT_EQ(hear(keeper), kNoOtherLife);
 }
 
+// It closes its connection at once, and need not be the rank's keeper.
+TEST_F(KeeperServerTest, HearsWhatProcessesTellOfTheirEnvironments) {
+    const std::string told = std::string("\0RANK=7", 7);
+    connect_one({{Kind::environment, 0, 2, told}});
+    run([&] { return !events.empty(); }, seconds(5));
+    EXPECT_EQ(events, (std::vector<ControlEvent>{{Kind::environment, 0, 2, told}}));
+    connect_one({{Kind::environment, 2, 2, told}});
+    EXPECT_FALSE(run([&] { return events.size() > 1; }, seconds(1))) << "there is no such task";
+}
+
 TEST_F(KeeperServerTest, WhoComesLateHearsOfThePlan) {
     const NodePlan plan{"10.0.0.1", 29500, 29501, "10.0.0.2", "", 1};
     server.begin_life(plan);

@@ -93,9 +93,13 @@ TEST(RecordFiles, AreNamedByStepRunAndNode) {
     node.job_id = 12;
     node.step_id = 3;
     node.host = "gpu01";
+    node.node_list = "gpu[01-02]";
     EXPECT_EQ(record_file_name(node, "0123456789abcdef"), "12.3-0123456789abcdef-gpu01.dprecord");
     const std::map<char, std::string> values = {{'j', "12"}, {'s', "3"}, {'N', "gpu01"}};
     EXPECT_EQ(fill_in("/records/%j/%s-%N/100%%/%q%", values), "/records/12/3-gpu01/100%/%q%");
+    node.node_list.clear();
+    node.node_rank = 5;
+    EXPECT_EQ(record_file_name(node, "0123456789abcdef"), "12.3+5-0123456789abcdef-gpu01.dprecord");
     node.job_id = 0;
     node.host = "a/b";
     EXPECT_EQ(record_file_name(node, "0123456789abcdef"), "launch-0123456789abcdef-a_b.dprecord");

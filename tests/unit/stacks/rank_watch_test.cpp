@@ -265,6 +265,8 @@ TEST(RankWatch, AShellScriptIsWhatItRuns) {
     const auto news = watch(rank, 3 * kTimeout);
     ASSERT_TRUE(news && news->still);
     EXPECT_THAT(news->still->where, StartsWith("load_batch ("));
+    EXPECT_TRUE(std::ranges::any_of(news->calls.frames,
+                                    [](const Frame& frame) { return frame.function == "load_batch"; }));
 }
 
 TEST(RankWatch, AProgramWithoutPythonThatSleepsHangs) {

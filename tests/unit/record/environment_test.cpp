@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What slurm-dp has set in the environments of ranks, in a record: what all have in common is there once, and nothing is lost.
+#include "record/environment.hpp"
+
+#include "recorded.hpp"
+
+namespace dp {
+namespace {
+
+TEST(RecordedEnvironments, AreReadAsTheyAreTold) {
+    EXPECT_EQ(variables_of(std::string("\0RANK=3\0FILE=a b=c\0nothing\0X=\x1b", 33)),
+              (Variables{{"RANK", "3"}, {"FILE", "a b=c"}, {"X", "?"}}));
+    EXPECT_TRUE(variables_of("").empty());
+}
+
+TEST(RecordedEnvironments, HaveInCommonWhatIsEqualInAll) {
+    const auto entry =
+        environment_entry(1, {{4, {{"RANK", "4"}, {"WORLD_SIZE", "8"}, {"OMP_NUM_THREADS", "2"}}},
+                              {5, {{"RANK", "5"}, {"WORLD_SIZE", "8"}}}});
+    const auto read = environment_of(entry.environment(), 2);
+    ASSERT_TRUE(read);
+    EXPECT_EQ(read->common, (Variables{{"WORLD_SIZE", "8"}}));
+    EXPECT_EQ(read->ranks, (std::map<uint32_t, Variables>{{4, {{"OMP_NUM_THREADS", "2"}, {"RANK", "4"}}},
+                                                          {5, {{"RANK", "5"}}}}));
+}
+
+TEST(RecordedEnvironments, OfNodesAreMerged) {
+    RecordedEnvironment all;
+    all.merge({{{"WORLD_SIZE", "2"}, {"NODE_RANK", "0"}}, {{0, {{"RANK", "0"}}}}});
+    all.merge({{{"WORLD_SIZE", "2"}, {"NODE_RANK", "1"}, {"MORE", "1"}}, {{1, {{"RANK", "1"}}}}});
+    EXPECT_EQ(all.common, (Variables{{"WORLD_SIZE", "2"}}));
+    EXPECT_EQ(all.ranks.at(0), (Variables{{"RANK", "0"}, {"NODE_RANK", "0"}}));
+    EXPECT_EQ(all.ranks.at(1), (Variables{{"RANK", "1"}, {"NODE_RANK", "1"}, {"MORE", "1"}}));
+}
+
+TEST(RecordedEnvironments, MoreThanRanksCanHaveToldIsNotBelieved) {
+    record::Environment said = environment_entry(0, {{0, {{"A", "1"}}}, {1, {}}}).environment();
+    EXPECT_FALSE(environment_of(said, 1)) << "two ranks of one task";
+    said.mutable_ranks(0)->add_variables()->set_value(std::string(9000, 'x'));
+    EXPECT_FALSE(environment_of(said, 2));
+    said.mutable_ranks(0)->clear_variables();
+    said.add_common()->set_name(std::string(9000, 'x'));
+    EXPECT_FALSE(environment_of(said, 2));
+}
+
+class RecordedEnvironmentTest : public RecordTest {};
+
+TEST_F(RecordedEnvironmentTest, OfTheLastGenerationIsShown) {
+    RecordedFile first(folder, 0, 1, 2), second(folder, 1, 1, 2);
+    first.generation(0, 0, {0}).add(1, environment_entry(0, {{0, {{"RANK", "0"}, {"GENERATION", "0"}}}}));
+    first.generation(10, 1, {0}).add(11, environment_entry(1, {{0, {{"RANK", "0"}, {"GENERATION", "1"}}}}));
+    second.generation(0, 0, {1}).add(1, environment_entry(0, {{1, {{"RANK", "1"}, {"GENERATION", "0"}}}}));
+    const auto environment = records().runs[0].environment;
+    EXPECT_EQ(environment.ranks.size(), 1u);
+    EXPECT_EQ(environment.common.at("GENERATION"), "1");
+}
+
+}  // namespace
+}  // namespace dp
