@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bundled trainer beside PyTorch: its speed on one rank, whether the losses agree, what communication costs, how soon a step trains."""
+"""The bundled trainer beside PyTorch: its speed on one rank, whether the losses agree, what communication costs, how soon a step trains,
+and what its profile costs and predicts."""
 import json
 
 import trainer_communication
 import trainer_curves
+import trainer_profile
 import trainer_speed
 import trainer_start
 from measuring import machine
@@ -11,8 +13,8 @@ from programs import builds, daemon_of, left_out, require, warn_if_busy
 from stores import torch_problem
 from trainer_peer import trainer_of
 
-PARTS = {"speed": trainer_speed, "curves": trainer_curves, "communication": trainer_communication, "start": trainer_start}
-WITHOUT_PEER = "communication"
+PARTS = {"speed": trainer_speed, "curves": trainer_curves, "communication": trainer_communication, "start": trainer_start, "profile": trainer_profile}
+WITHOUT_PEER = ("communication", "profile")
 
 
 def run(options):
@@ -24,7 +26,7 @@ def run(options):
     for name, part in PARTS.items():
         if options.only not in (None, name):
             continue
-        if why and name != WITHOUT_PEER:
+        if why and name not in WITHOUT_PEER:
             left_out(name, why)
             continue
         result[name] = part.run(options)

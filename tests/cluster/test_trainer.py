@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 
+import jsonschema
 import pytest
 from localcluster.harness import BUILD, until
 from localcluster.names import CHECKOUT
@@ -18,6 +19,10 @@ DPCTL = os.path.join(BUILD, "bin/dpctl")
 TRAINER = os.path.join(BUILD, "bin/trainer")
 FOUR_RANKS = ["srun", "-N2", "-n4", "--dp-world=auto"]
 GPT = "--model=gpt --num-layers=1 --hidden-size=16 --num-attention-heads=2 --seq-length=16 --batch-size=1 --data-dir=tokens"
+
+
+with open(os.path.join(CHECKOUT, "packaging/schemas/trainer-profile.schema.json"), encoding="utf-8") as schema:
+    PROFILE_SCHEMA = jsonschema.Draft202012Validator(json.load(schema))
 
 
 def summary(done):
@@ -142,6 +147,36 @@ def test_where_a_rank_shares_no_memory_all_use_gloo_and_say_so_once(cluster):
     assert summary(done)["communicator"] == "gloo"
 
 
+def test_a_profile_has_all_ranks_and_rank_0_writes_it(cluster):
+    cluster.run(["rm", "-rf", "profile"], cwd="/home/alice", check=True)
+    done = cluster.run([*FOUR_RANKS, TRAINER, "--model=linear", "--steps=40", "--profile=profile"], cwd="/home/alice", timeout=120, check=True)
+    assert done.stdout.count("profile of steps 10 to 15: ") == 1 and "ranks spend " in done.stdout, done.stdout
+    assert "profile: profile/profile.html" in done.stdout.splitlines() and summary(done)["steps"] == 40
+    files = cluster.run(["ls", "profile"], cwd="/home/alice", check=True).stdout.split()
+    assert files == ["profile.html", "profile.json", "profile.trace.json", "profile.txt"]
+    with open(cluster.host_path("/home/alice/profile/profile.json"), encoding="utf-8") as file:
+        profile = json.load(file)
+    PROFILE_SCHEMA.validate(profile)
+    assert len(profile["ranks"]) == 4 and all(0 < rank["communication"] < rank["step"] for rank in profile["ranks"])
+    assert profile["steps"] == [10, 15] and profile["overhead"] < 0.02
+    assert abs(sum(profile["parts"].values()) + profile["other"] - profile["seconds"]) < 1e-6
+    assert {row["name"] for row in profile["layers"]} == {"", "linear.1", "linear.2", "linear.3"}
+    cluster.assert_nothing_left()
+
+
+def test_a_profile_that_can_no_longer_be_written_costs_nothing_else(cluster):
+    cluster.run(["ln", "-sf", "/dev/full", "full.json"], cwd="/home/alice", check=True)
+    done = cluster.run([TRAINER, "--model=linear", "--steps=20", "--profile=full.json", "--dump-parameters=dump", "--json=summary.json"], cwd="/home/alice", timeout=60)
+    assert done.returncode == 2 and re.fullmatch("trainer: .*full.json.*No space left on device.*\n", done.stderr), done.stderr
+    assert summary(done)["steps"] == 20
+    cluster.run(["test", "-s", "dump", "-a", "-s", "summary.json"], cwd="/home/alice", check=True)
+
+
+def test_measuring_writes_no_profile(cluster):
+    done = cluster.run([TRAINER, "measure-performance", "--model=linear", "--iterations=3", "--profile=p"], cwd="/home/alice", timeout=60, check=True)
+    assert "it writes nothing for --profile" in done.stdout and cluster.run(["test", "-e", "/home/alice/p"]).returncode == 1
+
+
 @pytest.mark.parametrize("victim", [0, 3])
 def test_a_killed_rank_ends_the_training_of_the_others(cluster, victim):
     """Nobody ends them: each finds out by its connections, and says so."""
@@ -205,6 +240,11 @@ BAD_INPUT = {
     "a checkpoint that is not to be there": ("--model=linear --checkpoint-dir=saved --metrics=m.jsonl --tensorboard=board", "--resume=never",
                                              "--checkpoint-dir saved: there are checkpoints, and --resume=never asks for none"),
     "a directory that cannot be made": ("--model=linear --metrics=m.jsonl", "--tensorboard=/proc/x", "--tensorboard: /proc/x cannot be written: "),
+    "a profile that cannot be made": ("--model=linear", "--profile=/proc/x", "--profile: /proc/x cannot be written: "),
+    "a profile in a file that cannot be made": ("--model=linear", "--profile=/proc/x.json", "--profile: /proc/x.json cannot be written: "),
+    "no steps to profile": ("--model=linear --profile=p", "--profile-steps=9:3",
+                            "--profile-steps: '9:3' is not a step or a range of at most 100 steps, such as 10:15"),
+    "steps of no profile": ("--model=linear", "--profile-steps=3", "--profile-steps "),
     "limits that exclude each other": ("--model=linear --min-throughput=10", "--max-throughput=5",
                                        "--min-throughput: 10 is more than --max-throughput, which is 5: no run satisfies both; "),
     "no number": ("--model=linear", "--lr=nan", "--lr: 'nan' is not a number above 0, such as 0.001; "),

@@ -61,6 +61,8 @@ ALIKE = {
     "--resume": (SAVED, "--resume=never", "auto never"),
     "--log-style": (LINEAR, "--log-style=samba", "plain samba"),
     "--log-interval": (LOGGED, "--log-interval=1", "100 1"),
+    "--profile": (LINEAR, "--profile=ranks/profile", "none ranks/profile"),
+    "--profile-steps": (LINEAR + " --profile=ranks/profile", "--profile-steps=7", "10:15 7:7"),
     "--min-throughput": (LINEAR, "--min-throughput=0.5", "none 0.5"),
     "--max-throughput": (LINEAR, "--max-throughput=1e+30", "none 1e+30"),
 }

@@ -66,6 +66,8 @@ class Communicator {
 
     // Waits for all of these (what the device does next comes after them).
     virtual Result<void> wait_all_reduces() { return {}; }
+    // How long asynchronous sums have been in progress so far, beside the caller or while it waited; nullopt where that is not known.
+    virtual std::optional<std::int64_t> background_nanoseconds() const { return std::nullopt; }
     // Where the sum, or what was broadcast, then is: there, or in a tensor that the node's ranks share, with the original undefined.
     virtual Tensor result_of(const Tensor& tensor) { return tensor; }
 

@@ -60,6 +60,9 @@ class Tensor {
         return reinterpret_cast<T*>(static_cast<std::byte*>(memory_.get()) + offset_);
     }
 
+    // Where the allocation begins that it is a view of; only to tell allocations apart.
+    const void* allocation() const { return memory_.get(); }
+
     // Another shape over the same memory, `skip` elements further. The caller stays inside the allocation.
     Tensor view(std::int64_t skip, Shape shape) const {
         Tensor other(memory_, type_, std::move(shape));

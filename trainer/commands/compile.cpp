@@ -94,6 +94,14 @@ Result<void> make_plan(const Prepared& prepared, const LaunchContext& here, Comp
     return {};
 }
 
+// Of a CPU with its choices; by a fresh one, because trials with other threads have been. They are no reason to fail.
+Peaks peaks_of(const Options& options, const LaunchContext& here, const TunedChoices& choices) {
+    const auto fresh = open_device_of(options, here);
+    if (!fresh) return {};
+    fresh->device->adopt(choices);
+    return measure_peaks(*fresh->device, type_of(options.training.precision), 1).value_or(Peaks{});
+}
+
 // Whether the cache has it; else `told.was` says why not.
 bool find_plan(const Cache& cache, const CacheKey& key, bool force, CompiledPlan& told) {
     const auto found = cache.find(key);
@@ -188,6 +196,8 @@ Result<void> compile(const Options& given, Clock::time_point started) {
         say(fmt::format("compiling {} with a batch of {} for {}", result.model, result.batch,
                         result.device_name));
         DP_TRY(make_plan(prepared, here, result.plan));
+        if (device.name() == "cpu")
+            result.plan.plan.peaks = peaks_of(options, here, result.plan.plan.choices);
         DP_TRY(cache.put(key, json_of(result.plan.plan), {}));
     }
     result.removed = cache.prune(options.cache.limit);
@@ -219,6 +229,9 @@ std::string compile_table(const CompileResult& r) {
         table += row("threads", threads_text(r));
     else
         table += row("tuned", fmt::format("{} choices", plan.choices.all().size()));
+    if (plan.peaks.flops > 0)
+        table += row("peak", fmt::format("{:.1f} GFLOP/s, {:.1f} GB/s", plan.peaks.flops / 1e9,
+                                         plan.peaks.bytes / 1e9));
     const std::string removed =
         r.removed == 0 ? "" : fmt::format("; least recently used entries removed: {}", r.removed);
     table += row("cache", fmt::format("{}, {} in all{}", r.directory, size_text(r.cache_bytes), removed));
@@ -242,6 +255,8 @@ nlohmann::ordered_json compile_json(const CompileResult& r) {
                                 {"memory_peak_bytes", plan.peak},
                                 {"step_ms_untuned", plan.plain_seconds * 1e3},
                                 {"step_ms", plan.step_seconds * 1e3},
+                                {"peak_flops_per_second", plan.peaks.flops},
+                                {"peak_bytes_per_second", plan.peaks.bytes},
                                 {"choices", plan.choices.all().size()},
                                 {"cache_bytes", r.cache_bytes},
                                 {"cache_removed", r.removed}};

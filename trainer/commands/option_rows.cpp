@@ -10,12 +10,14 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/text.hpp"
 #include "trainer/models/gpt.hpp"
 #include "trainer/prepare/sources.hpp"
 
 namespace dp::trainer {
 namespace {
 
+constexpr std::int64_t kMostProfiled = 100;  // steps: their operations are kept in memory
 constexpr std::int64_t kMillion = 1'000'000, kBillion = 1'000'000'000;
 constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
 
@@ -194,6 +196,22 @@ void add_checkpoints(OptionList& list, Options& o) {
         .needs = "--checkpoint-dir";
 }
 
+// "10:15", or "12" for one.
+Format<StepRange> step_range() {
+    const auto parse = [](const std::string& given) -> Try<StepRange> {
+        const auto colon = given.find(':');
+        const auto first = parse_number<std::int64_t>(given.substr(0, colon));
+        const auto last =
+            colon == std::string::npos ? first : parse_number<std::int64_t>(given.substr(colon + 1));
+        if (first && last && 1 <= *first && *first <= *last && *last - *first < kMostProfiled)
+            return StepRange{*first, *last};
+        return dp::fail(fmt::format("'{}' is not a step or a range of at most {} steps, such as 10:15", given,
+                                    kMostProfiled));
+    };
+    const auto text = [](const StepRange& range) { return fmt::format("{}:{}", range.first, range.last); };
+    return {"FIRST:LAST", parse, text};
+}
+
 void add_output(OptionList& list, Options& o) {
     OutputOptions& output = o.output;
     list.heading("Output");
@@ -211,6 +229,11 @@ void add_output(OptionList& list, Options& o) {
              kWrittenByRank0);
     list.add("--tensorboard,--tensorboard-dir", output.tensorboard, path("DIR"), "the same for TensorBoard",
              kWrittenByRank0);
+    list.add("--profile", output.profile, path("DIR|FILE"),
+             "where a step's time and memory go, and what is faster", kCourse);
+    list.add("--profile-steps", output.profile_steps, step_range(),
+             "of those that the process takes (default: 10:15)", kCourse)
+        .needs = "--profile";
     list.add("--dump-parameters", output.dump, path("FILE"), "write the final parameters: 32-bit floats",
              kWrittenByRank0);
     list.add("--min-throughput", output.min_throughput, positive("1000"),

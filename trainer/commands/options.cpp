@@ -17,9 +17,9 @@ constexpr const char* kDescription =
     "  srun -N2 --ntasks-per-node=4 --dp-world=auto trainer   8 ranks on 2 nodes of a Slurm cluster";
 
 constexpr const char* kFooter =
-    "Nothing is scaled by the number of ranks: the same global batch (--batch-size x ranks) and seed give\n"
-    "the same training on any number of ranks. Options may have underscores: --batch_size. The last line of\n"
-    "rank 0 is a summary in JSON.\n\n"
+    "Nothing is scaled by the number of ranks: with the same global batch (--batch-size x ranks) and seed "
+    "any\n"
+    "number trains the same. Options may have underscores. The last line of rank 0 is a summary in JSON.\n\n"
     "Exit codes: 0 trained; 1 ranks differ, or the loss is NaN or infinite; 2 wrong options, data or\n"
     "checkpoint; 3 `prepare` could not download or write; 4 ranks missing or lost; 5 no such device, or out\n"
     "of memory; 6 --min-throughput or --max-throughput; 7 stopped by a signal, and the same command\n"
@@ -81,7 +81,7 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
 
 bool writes_files(const Options& o) {
     return o.command == Command::compile || o.output.json || o.output.dump || o.output.metrics ||
-           o.output.tensorboard || !o.training.checkpoints.directory.empty();
+           o.output.tensorboard || o.output.profile || !o.training.checkpoints.directory.empty();
 }
 
 std::vector<std::string> options_without_effect(const Options& o) {
@@ -95,7 +95,8 @@ std::vector<std::string> options_without_effect(const Options& o) {
     }
     if (o.command != Command::measure) return lines;
     std::vector<std::string_view> unwritten;
-    for (const char* name : {"--checkpoint-dir", "--metrics", "--tensorboard", "--dump-parameters"})
+    for (const char* name :
+         {"--checkpoint-dir", "--metrics", "--tensorboard", "--dump-parameters", "--profile"})
         if (o.gave(name)) unwritten.emplace_back(name);
     if (!unwritten.empty())
         lines.push_back(fmt::format("measure-performance repeats one step: it writes nothing for {}",

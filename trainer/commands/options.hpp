@@ -11,6 +11,7 @@
 #include "trainer/devices/open.hpp"
 #include "trainer/parallel/launch_context.hpp"
 #include "trainer/prepare/prepare.hpp"
+#include "trainer/profile/recorder.hpp"
 #include "trainer/reports/run_table.hpp"
 
 namespace dp::trainer {
@@ -35,7 +36,8 @@ struct OutputOptions {
     LogStyle style = LogStyle::plain;
     std::int64_t log_interval = kLogInterval;
     std::optional<double> min_throughput, max_throughput;
-    std::optional<std::filesystem::path> json, dump, metrics, tensorboard;
+    std::optional<std::filesystem::path> json, dump, metrics, tensorboard, profile;
+    StepRange profile_steps;
 };
 
 struct CacheOptions {

@@ -154,19 +154,25 @@ MemoryCase Prepared::memory_case(std::int64_t ranks, std::int64_t sharing) const
     return {*model, options.training, &data, ranks, &device(), sharing, recomputing.get()};
 }
 
-Result<OpenedDevice> open_device_of(const Options& options, const LaunchContext& here) {
-    auto opened = DP_TRY(open_device(options.device.choice, here.gpu, threads_for(here)));
+Result<OpenedDevice> open_device_of(const Options& options, const LaunchContext& here, OperationLog* log) {
+    auto opened = DP_TRY(open_device(options.device.choice, here.gpu, threads_for(here), log));
     if (options.device.memory_limit) opened.device->memory().set_limit(*options.device.memory_limit);
     opened.device->set_deterministic(options.device.deterministic);
     return opened;
 }
 
 Result<Prepared> prepare_training(Options options, const ModelInfo& info, const LaunchContext& here,
-                                  std::int64_t ranks, const Load& load) {
+                                  std::int64_t ranks, const Load& load, OperationLog* log) {
     DP_TRY(fit(options, vocabulary_for(options)));
     auto data = DP_TRY(load(options));
     DP_TRY(make_schedule(options.training, data.train.count, ranks));
-    auto opened = DP_TRY(open_device_of(options, here));
+    auto opened = DP_TRY(open_device_of(options, here, log));
+    if (log != nullptr && opened.device->name() != "cpu")
+        return fail(Fault::usage,
+                    "--profile is of CPUs only, and this trains on {}; give --device=cpu, or leave it out "
+                    "and run the trainer "
+                    "in `nsys profile`",
+                    opened.device->description());
     auto model = info.make(options.shape);
     auto recomputing = recomputing_model(info, options.shape);
     return Prepared{&info,

@@ -50,11 +50,13 @@ struct Prepared {
     MemoryCase memory_case(std::int64_t ranks, std::int64_t sharing) const;
 };
 
-Result<OpenedDevice> open_device_of(const Options& options, const LaunchContext& here);
+// `log`: as open_device()'s.
+Result<OpenedDevice> open_device_of(const Options& options, const LaunchContext& here,
+                                    OperationLog* log = nullptr);
 
 // `options`: completed(). `load` brings the data set that they ask for.
 using Load = std::function<Result<Dataset>(const Options& options)>;
 Result<Prepared> prepare_training(Options options, const ModelInfo& info, const LaunchContext& here,
-                                  std::int64_t ranks, const Load& load);
+                                  std::int64_t ranks, const Load& load, OperationLog* log = nullptr);
 
 }  // namespace dp::trainer

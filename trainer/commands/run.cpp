@@ -16,12 +16,15 @@
 #include "trainer/checkpoint/directory.hpp"
 #include "trainer/checkpoint/stop.hpp"
 #include "trainer/commands/preparation.hpp"
+#include "trainer/commands/profiling.hpp"
 #include "trainer/compile/compiled.hpp"
 #include "trainer/devices/cpu/cpu.hpp"
 #include "trainer/memory/available.hpp"
 #include "trainer/parallel/agreement.hpp"
 #include "trainer/parallel/consistency.hpp"
+#include "trainer/parallel/profiled_communicator.hpp"
 #include "trainer/parallel/world.hpp"
+#include "trainer/profile/views.hpp"
 #include "trainer/reports/metrics_file.hpp"
 #include "trainer/reports/report.hpp"
 #include "trainer/reports/tensorboard.hpp"
@@ -63,7 +66,9 @@ constexpr std::array kPhases{DP_PHASE_IDLE, DP_PHASE_COMPUTE, DP_PHASE_LOAD, DP_
 // What a person sees, and what the world is told: in case this rank dies, and for dpctl top.
 class Watching final : public Observer {
  public:
-    Watching(Report& report, World& world) : report_(report), world_(world) {}
+    // `recorder`: null where there is no --profile.
+    Watching(Report& report, World& world, ProfileRecorder* recorder)
+        : report_(report), world_(world), recorder_(recorder) {}
     // From now on it is told of logs and epochs, too.
     void add(std::unique_ptr<Observer> also) { also_.push_back(std::move(also)); }
     // Runs once per process, before the next step.
@@ -75,8 +80,12 @@ class Watching final : public Observer {
         has_opened_ = true;
         return std::exchange(open_, {})();
     }
+    void on_step_begin() override {
+        if (recorder_ != nullptr) recorder_->on_step_begin();
+    }
     void on_phase(Phase phase) override { world_.phase(kPhases[static_cast<std::size_t>(phase)]); }
     void on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) override {
+        if (recorder_ != nullptr) recorder_->on_step();
         world_.at_step((epoch - 1) * schedule.steps_per_epoch + step);
         report_.on_step(epoch, step, schedule);
     }
@@ -89,15 +98,20 @@ class Watching final : public Observer {
         for (const auto& other : also_) other->on_epoch(epoch, schedule);
     }
     void on_resume(const ResumeReport& resume, const Schedule& schedule) override {
+        if (recorder_ != nullptr) recorder_->resumed(resume.step);
         report_.on_resume(resume, schedule);
     }
-    void on_recovery(const RecoveryReport& recovery) override { report_.on_recovery(recovery); }
+    void on_recovery(const RecoveryReport& recovery) override {
+        if (recorder_ != nullptr) recorder_->resumed(recovery.step);
+        report_.on_recovery(recovery);
+    }
     void on_damaged(const std::string& what) override { report_.trouble(what); }
     void on_checkpoint(const CheckpointReport& checkpoint) override { report_.on_checkpoint(checkpoint); }
 
  private:
     Report& report_;
     World& world_;
+    ProfileRecorder* recorder_;
     std::vector<std::unique_ptr<Observer>> also_;
     std::function<Result<void>()> open_;
     bool has_opened_ = false;
@@ -108,7 +122,8 @@ Result<void> outputs_can_be_written(const OutputOptions& output) {
     return can_be_written("--json", output.json)
         .and_then([&] { return can_be_written("--dump-parameters", output.dump); })
         .and_then([&] { return can_be_written("--metrics", output.metrics); })
-        .and_then([&] { return can_hold_files("--tensorboard", output.tensorboard); });
+        .and_then([&] { return can_hold_files("--tensorboard", output.tensorboard); })
+        .and_then([&] { return profile_can_be_written(output.profile); });
 }
 
 // For people, and to compare.
@@ -133,6 +148,7 @@ struct Run {
         std::optional<double> startup_seconds;
     };
     First& first;
+    ProfileRecorder* recorder;  // null: no --profile
     const Options& options = prepared.options;
     Device& device = prepared.device();
     MemoryCase memory = prepared.memory_case(ranks.size(), ranks.node_share().value_or(NodeShare{}).fewest);
@@ -225,7 +241,8 @@ struct Run {
         return {};
     }
 
-    Result<void> train(std::chrono::steady_clock::time_point started) {
+    Result<void> train(const LaunchContext& here, const Plan* plan,
+                       std::chrono::steady_clock::time_point started) {
         Settings& training = prepared.options.training;
         watching.at_begin(is_primary ? [&] { return open_metrics(); } : std::function<Result<void>()>());
         // Could be made before, so it can be made.
@@ -241,6 +258,8 @@ struct Run {
             catch_stop_signals();
             training.checkpoints.stop_signal = stop_signal;
         }
+        if (recorder != nullptr)
+            recorder->follow(prepared.model->parameters(), ranks, device.memory(), schedule.total_steps);
         const auto outcome =
             dp::trainer::train(*prepared.info, *prepared.model, prepared.data, training, device, ranks,
                                watching, world.can_restart() ? &survival : nullptr);
@@ -251,6 +270,7 @@ struct Run {
         watching.on_phase(Phase::checkpoint);
         // Files first, so that the summary stays the last line.
         const auto dumped = write_parameters(*outcome);
+        const auto profiled = recorder != nullptr ? profile(here, plan) : Result<void>();
         DP_TRY(finish(summary_of(facts, *outcome)));
         DP_TRY(dumped);
         watching.on_phase(Phase::idle);
@@ -262,8 +282,27 @@ struct Run {
         if (!outcome->end_is_saved)
             return fail(Fault::checkpoint,
                         is_primary ? "the end of the training is not saved; see the lines before this" : "");
+        DP_TRY(profiled);
         if (outcome->resumed == outcome->schedule.total_steps) return {};  // nothing was left to measure
         return within_throughput(outcome->samples_per_second);
+    }
+
+    // Its files can have become unwritable; then the training is still told of.
+    Result<void> profile(const LaunchContext& here, const Plan* plan) {
+        std::optional<Peaks> peaks;  // alone, a rank of several would have more
+        if (plan != nullptr && plan->peaks.flops > 0 && plan->peaks.bytes > 0 && ranks.size() == 1)
+            peaks = plan->peaks;
+        const Profile made =
+            make_profile(*recorder, {prepared, here, ranks, describe(prepared, ranks), peaks});
+        if (!is_primary) return {};
+        if (recorder->steps().empty()) {
+            report.line("no profile: no step was left to take");
+            return {};
+        }
+        report.line(profile_text(made));
+        const auto file = DP_TRY(write_profile(*options.output.profile, made, *recorder, ranks.rank()));
+        report.line(fmt::format("profile: {}", file.string()));
+        return {};
     }
 
     // What the log styles end with.
@@ -323,7 +362,7 @@ class Generations {
           report_(report),
           world_(world),
           started_(started),
-          watching_(report, world) {}
+          watching_(report, world, recorder_ ? &*recorder_ : nullptr) {}
 
     Result<void> run() {
         for (;;) {
@@ -343,6 +382,9 @@ class Generations {
     Report& report_;
     World& world_;
     const std::chrono::steady_clock::time_point started_;
+    std::optional<ProfileRecorder> recorder_ =
+        given_.output.profile ? std::optional<ProfileRecorder>(std::in_place, given_.output.profile_steps)
+                              : std::nullopt;
     Watching watching_;
     std::optional<Compiled> compiled_;
     std::optional<Prepared> prepared_;
@@ -358,6 +400,9 @@ class Generations {
         survival_.keep(std::move(communicator_));
         communicator_.reset();
     }
+
+    // measure-performance has no steps of a training.
+    bool profiles() const { return recorder_ && given_.command == Command::run; }
 
     bool is_primary() const {
         const dp_world* facts = world_.facts();
@@ -375,7 +420,8 @@ class Generations {
                     DataRequest request = options.data;
                     request.is_checked = !world_.is_first_of_node();
                     return compiled_.emplace(cache_directory(options.cache), std::move(request)).load();
-                }));
+                },
+                profiles() ? &recorder_->log() : nullptr));
             accumulate_ = prepared_->options.training.accumulate;
             return contents_ = text_of(prepared_->data);
         };
@@ -408,6 +454,9 @@ class Generations {
         watching_.on_phase(Phase::communication);
         communicator_ = DP_TRY(world_.connect(prepared_->device(), here_.gpu.is_part()));
         if (world_.note()) report_.line(*world_.note());
+        if (profiles() && world_.size() > 1)
+            communicator_ =
+                std::make_unique<ProfiledCommunicator>(recorder_->log(), std::move(communicator_));
         const bool survives = communicator_->survives_deaths();
         if (survives) world_.enable_rejoin();
         Settings& training = prepared_->options.training;
@@ -417,9 +466,11 @@ class Generations {
             training.peer_copy = 1;
 
         watching_.on_phase(Phase::compute);
-        Run ready{*prepared_, is_primary(), world_, *communicator_, report_, watching_, survival_, first_};
+        Run ready{*prepared_,     is_primary(), world_,
+                  *communicator_, report_,      watching_,
+                  survival_,      first_,       profiles() ? &*recorder_ : nullptr};
         DP_TRY(ready.check(here_, plan));
-        return given_.command == Command::measure ? ready.measure() : ready.train(started_);
+        return given_.command == Command::measure ? ready.measure() : ready.train(here_, plan, started_);
     }
 };
 

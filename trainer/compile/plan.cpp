@@ -26,7 +26,8 @@ static void from_json(const Json& json, TunedChoices& choices) {
     }
 }
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Plan, needs, peak, plain_seconds, step_seconds, choices)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Peaks, flops, bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Plan, needs, peak, plain_seconds, step_seconds, choices, peaks)
 
 CacheKey plan_key(const Facts& options, const Device& device, bool threads_given, const CacheKey& data,
                   const std::string& build) {

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "trainer/compile/entry.hpp"
+#include "trainer/compile/peaks.hpp"
 #include "trainer/devices/device.hpp"
 #include "trainer/memory/estimate.hpp"
 
@@ -19,6 +20,7 @@ struct Plan {
     double plain_seconds = 0;  // of a step, without any choice
     double step_seconds = 0;   // with these
     TunedChoices choices;
+    Peaks peaks;  // of the device with them; 0: not measured
 };
 
 // `options`: what changes a step. `threads_given`: by OMP_NUM_THREADS, so no choice. `data`: data_key().

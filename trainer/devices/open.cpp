@@ -59,14 +59,14 @@ Result<std::unique_ptr<Communicator>> open_nccl(Context& context, Device& device
     return (*module())->open_nccl(context.get(), device, survives);
 }
 
-Result<OpenedDevice> open_device(DeviceChoice choice, const GpuShare& gpu, int threads) {
-    if (choice == DeviceChoice::cpu) return OpenedDevice{open_cpu(threads), std::nullopt};
+Result<OpenedDevice> open_device(DeviceChoice choice, const GpuShare& gpu, int threads, OperationLog* log) {
+    if (choice == DeviceChoice::cpu) return OpenedDevice{open_cpu(threads, log), std::nullopt};
     auto cuda = open_cuda(gpu);
     if (cuda) return OpenedDevice{std::move(*cuda), std::nullopt};
     if (choice == DeviceChoice::cuda)
         return fail(Fault::device, "--device=cuda is not available: {}; --device=cpu works everywhere",
                     cuda.error().message);
-    return OpenedDevice{open_cpu(threads), fmt::format("training on the CPU: {}", cuda.error().message)};
+    return OpenedDevice{open_cpu(threads, log), fmt::format("training on the CPU: {}", cuda.error().message)};
 }
 
 }  // namespace dp::trainer

@@ -12,6 +12,7 @@
 #include "trainer/base/communicator.hpp"
 #include "trainer/devices/device.hpp"
 #include "trainer/devices/gpu_share.hpp"
+#include "trainer/devices/operation_log.hpp"
 
 namespace dp::trainer {
 
@@ -23,7 +24,9 @@ struct OpenedDevice {
 };
 
 // `threads` are the CPU's.
-Result<OpenedDevice> open_device(DeviceChoice choice, const GpuShare& gpu, int threads);
+// With a log, a CPU's operations are logged (profiled.hpp).
+Result<OpenedDevice> open_device(DeviceChoice choice, const GpuShare& gpu, int threads,
+                                 OperationLog* log = nullptr);
 
 // The CUDA device alone, or why there is none.
 Result<std::unique_ptr<Device>> open_cuda(const GpuShare& gpu);

@@ -4,7 +4,10 @@
 // during the backward pass.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <mutex>
@@ -27,6 +30,9 @@ class Background {
         if (!thread_.joinable()) thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
     }
 
+    // The time so far in which there was work in progress.
+    std::int64_t busy_nanoseconds() const { return busy_; }
+
     // Waits until the queue is empty. Returns the first error since the last call.
     Result<void> finish() {
         std::unique_lock lock(mutex_);
@@ -39,6 +45,7 @@ class Background {
     std::condition_variable_any changed_;
     std::deque<Work> queue_;  // the first one is in progress
     Result<void> result_;
+    std::atomic<std::int64_t> busy_ = 0;
     std::jthread thread_;  // begins with the first work
 
     void run(const std::stop_token& stop) {
@@ -47,7 +54,9 @@ class Background {
             if (result_) {
                 const Work& work = queue_.front();
                 lock.unlock();
+                const auto begun = std::chrono::steady_clock::now();
                 auto done = work();
+                busy_ += std::chrono::nanoseconds(std::chrono::steady_clock::now() - begun).count();
                 lock.lock();
                 if (!done) result_ = std::move(done);
             }

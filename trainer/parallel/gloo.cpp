@@ -74,6 +74,9 @@ class GlooCommunicator final : public Communicator {
         return {};
     }
     Result<void> wait_all_reduces() override { return background_.finish(); }
+    std::optional<std::int64_t> background_nanoseconds() const override {
+        return background_.busy_nanoseconds();
+    }
 
  private:
     std::shared_ptr<::gloo::Context> mesh_;

@@ -88,6 +88,9 @@ class NodeCommunicator final : public Communicator {
         // Waits until all ranks have written their parts.
         return std::exchange(is_summing_, false) ? node_barrier() : Result<void>();
     }
+    std::optional<std::int64_t> background_nanoseconds() const override {
+        return background_.busy_nanoseconds() + world_->background_nanoseconds().value_or(0);
+    }
     bool adds_in_order() const override { return place_.is_in_order; }
     Result<void> start_adding(std::span<const Tensor> tensors, std::span<const Tensor> sums) override {
         std::vector<Addend> all;

@@ -69,7 +69,8 @@ class Observer {
     virtual ~Observer() = default;
     // Before the first step, after all other checks. If it fails on one rank, no rank begins.
     virtual Result<void> on_begin() { return {}; }
-    virtual void on_phase(Phase) {}                                                          // from now on
+    virtual void on_step_begin() {}  // on_step() ends it
+    virtual void on_phase(Phase) {}  // from now on
     virtual void on_step(std::int64_t /*epoch*/, std::int64_t /*step*/, const Schedule&) {}  // from 1
     virtual void on_log(const LogReport& /*report*/, const Schedule& /*schedule*/) {}
     virtual void on_epoch(const EpochReport& /*report*/, const Schedule& /*schedule*/) {}

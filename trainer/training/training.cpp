@@ -204,6 +204,7 @@ class Run {
     Result<void> repeat(std::int64_t steps) {
         const Tensor first = order_of(1).view(0, {run_.settings.batch * run_.settings.accumulate});
         for (std::int64_t step = 1; step <= steps; ++step) {
+            run_.observer.on_step_begin();
             DP_TRY(train_step_.step(first, std::min(step, run_.schedule.total_steps), ranks_));
             DP_TRY(run_.device.status());
             run_.observer.on_step(1, step, run_.schedule);
@@ -232,6 +233,7 @@ class Run {
     Result<void> one_step(const Tensor& indices, const StepPlace& place) {
         const bool is_told = log_.is_due(place);
         if (is_told && log_.is_single()) log_.begin(counts(place.number - 1));
+        run_.observer.on_step_begin();
         DP_TRY(train_step_.step(indices, place.number, ranks_));
         DP_TRY(run_.device.status());
         run_.observer.on_step(place.epoch, place.step, run_.schedule);

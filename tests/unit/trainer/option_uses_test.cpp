@@ -72,6 +72,8 @@ const std::map<std::string, Words> kTried{
     {"--json", {"--json=j"}},
     {"--metrics", {"--metrics=m"}},
     {"--tensorboard", {"--tensorboard=t"}},
+    {"--profile", {"--profile=p"}},
+    {"--profile-steps", {"--profile-steps=3", "--profile=p"}},
     {"--dump-parameters", {"--dump-parameters=p"}},
     {"--min-throughput", {"--min-throughput=1"}},
     {"--max-throughput", {"--max-throughput=1e9"}},

@@ -24,6 +24,7 @@
 #include "trainer/devices/cpu/parallel.hpp"
 #include "trainer/devices/cpu/processor.hpp"
 #include "trainer/devices/host_memory.hpp"
+#include "trainer/devices/profiled.hpp"
 
 namespace dp::trainer {
 namespace cpu {
@@ -296,7 +297,7 @@ constexpr std::size_t kAlignment = 256;
 // page tables and gaps (measured by tests/cluster/test_memory.py).
 constexpr std::int64_t kLibraries = 2 << 20;
 
-class Cpu final : public Device {
+class Cpu : public Device {
  public:
     // omp_set_num_threads() counts for the calling thread's loops and for oneDNN.
     explicit Cpu(int threads) : threads_(threads) { omp_set_num_threads(threads); }
@@ -508,7 +509,8 @@ int threads_of(const TunedChoices& choices, int otherwise) {
     return threads && *threads >= 1 ? *threads : otherwise;
 }
 
-std::unique_ptr<Device> open_cpu(int threads) {
+std::unique_ptr<Device> open_cpu(int threads, OperationLog* log) {
+    if (log != nullptr) return std::make_unique<Profiled<Cpu>>(*log, threads);
     return std::make_unique<Cpu>(threads);
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "trainer/devices/device.hpp"
+#include "trainer/devices/operation_log.hpp"
 
 namespace dp::trainer {
 
@@ -15,7 +16,8 @@ inline constexpr const char* kThreadsChoice = "threads";
 // The threads of a device with these choices; `otherwise` if they do not say.
 int threads_of(const TunedChoices& choices, int otherwise);
 
-// `threads` is for oneDNN and our loops, on the calling thread.
-std::unique_ptr<Device> open_cpu(int threads);
+// `threads` is for oneDNN and our loops, on the calling thread. With a log, which must outlive the device, its operations are
+// logged (profiled.hpp).
+std::unique_ptr<Device> open_cpu(int threads, OperationLog* log = nullptr);
 
 }  // namespace dp::trainer

@@ -20,7 +20,7 @@ struct CudaModule {
 };
 
 // Increase it with every change of CudaModule, Device, Communicator, Tensor or Error.
-inline constexpr int kCudaModuleVersion = 14;
+inline constexpr int kCudaModuleVersion = 15;
 inline constexpr const char* kCudaModuleFile = "libdp-trainer-cuda.so";
 inline constexpr const char* kCudaModuleSymbol = "dp_trainer_cuda_module";
 

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `--profile`: makes the profile of a training that has ended, and writes it. run.cpp calls it; trainer/profile has what it consists
+// of.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "trainer/base/communicator.hpp"
+#include "trainer/commands/preparation.hpp"
+#include "trainer/profile/profile.hpp"
+
+namespace dp::trainer {
+
+// Nothing is left of the check. Without a value there is nothing to check.
+Result<void> profile_can_be_written(const std::optional<std::filesystem::path>& where);
+
+struct ProfiledRun {
+    const Prepared& prepared;
+    const LaunchContext& here;
+    Communicator& ranks;
+    std::string what;            // is trained, for people
+    std::optional<Peaks> peaks;  // as `trainer compile` measured them; else they are measured now
+};
+
+// Measures peaks, and tries what may be faster. Every rank calls, whatever it has recorded: so each has the neighbours that it had in
+// training. Nothing here is a reason for a training to fail.
+Profile make_profile(const ProfileRecorder& recorder, const ProfiledRun& run);
+
+// To a file whose name ends in .txt, .json, .html or .trace.json, that form alone; else to a directory, which is made, all four.
+// Returns the first file.
+Result<std::filesystem::path> write_profile(const std::filesystem::path& where, const Profile& profile,
+                                            const ProfileRecorder& recorder, std::int64_t rank);
+
+}  // namespace dp::trainer
