@@ -120,6 +120,7 @@ Daemon::Daemon(const DaemonConfig& config, const std::string& secret)
         keepers_.emplace(
             base_.get(), kFdKeepers, config_.tasks, rejected_,
             [this](uint32_t local_rank) {
+                if (!config_.settings.restarts_ranks()) return pid_t{0};  // a task is the rank itself
                 read_control_packets();  // the launcher told of its task before that connected
                 return tasks_.keeper_of(local_rank);
             },

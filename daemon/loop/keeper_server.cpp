@@ -69,7 +69,9 @@ void KeeperServer::read(Client& client) {
 bool KeeperServer::handle(Client& client, const ControlEvent& event) {
     if (event.kind == ControlEvent::Kind::environment && event.local_rank < ranks_) {
         on_event_(event);
-        return true;
+        if (client.local_rank) return true;
+        drop(client);  // it has told all that it may
+        return false;
     }
     if (event.kind != ControlEvent::Kind::keep) {
         const bool is_task = event.kind == ControlEvent::Kind::task;

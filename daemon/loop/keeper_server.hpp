@@ -2,7 +2,7 @@
 //
 // The daemon's side of the keepers of its node's ranks (common/keeper.hpp): one connection each. Who connects is
 // believed only where the kernel's pid is that of the task which the launcher started for this rank. Of what it has set in its environment
-// any process of the user may tell: it is recorded, and nothing else.
+// any process of the user may tell, once a connection: it is recorded, and nothing else.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@ class KeeperServer {
  public:
     // What a proven keeper says.
     using OnEvent = std::function<void(const ControlEvent&)>;
-    // The pid of the task that the launcher started for a local rank; 0 if unknown.
+    // The pid of the task that the launcher started for a local rank and that keeps it; 0 if unknown, or if no rank is kept.
     using KeeperOf = std::function<pid_t(uint32_t local_rank)>;
 
     KeeperServer(event_base* base, int socket, size_t ranks, RejectedPeers& rejected, KeeperOf keeper_of,

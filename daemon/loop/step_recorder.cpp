@@ -42,6 +42,7 @@ pid_t StepRecorder::start(event_base* base) {
 void StepRecorder::begin_generation(const DaemonConfig& config, const NodePlan& plan) {
     add_environments();  // of ranks that have told while others did not
     generation_ = plan.generation;
+    told_.clear();
     ranks_ = config.ranks.size();
     samples_.begin_generation();
     details_.begin_generation();
@@ -68,6 +69,7 @@ void StepRecorder::note(const wire::Hang& hang, const std::map<uint32_t, wire::R
 }
 
 void StepRecorder::note_environment(uint32_t rank, std::string_view told) {
+    if (!told_.insert(rank).second) return;
     environments_[rank] = variables_of(told);
     if (environments_.size() >= ranks_) add_environments();
 }

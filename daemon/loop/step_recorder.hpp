@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -68,6 +69,7 @@ class StepRecorder {
     std::optional<std::pair<uint32_t, bool>> ended_;
     size_t hangs_ = 0;
     std::map<uint32_t, Variables> environments_;  // by rank, until all have told
+    std::set<uint32_t> told_;                     // ranks that have, in this generation
     size_t ranks_ = 0;
     std::map<uint32_t, std::string> partners_;  // addresses, by round of links that are measured
     SampleReader samples_;

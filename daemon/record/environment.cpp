@@ -8,6 +8,8 @@
 namespace dp {
 namespace {
 
+constexpr size_t kMostVariables = 128;  // of a rank; slurm-dp sets some 30
+
 // What is not in `other`, or has another value there, is each rank's own from now on.
 void keep_common(RecordedEnvironment& all, const Variables& other) {
     std::erase_if(all.common, [&](const auto& variable) {
@@ -32,6 +34,8 @@ template <typename List>
 std::optional<Variables> read_variables(const List& list) {
     Variables variables;
     size_t bytes = 0;
+    // Each may become each rank's own.
+    if (static_cast<size_t>(list.size()) > kMostVariables) return std::nullopt;
     for (const auto& one : list) {
         bytes += one.name().size() + one.value().size();
         if (bytes > kMaxControl) return std::nullopt;

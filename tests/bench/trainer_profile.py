@@ -13,6 +13,7 @@ from trainer_peer import THREADS, done_with, text_tokens, trainer_of
 
 AT_MOST = 1.02    # of a step without the profile
 NEAR = 0.25       # of a predicted gain: nearer than that is as predicted
+WARM_UP = 1       # rounds
 BASE = "as profiled"
 
 
@@ -78,7 +79,7 @@ def worth_of_advice(cases, rounds, iterations, folder):
             continue
         rates = interleaved([BASE, *by_option], rounds,
                             lambda option, case=case, by=by_option: samples_per_second(case if option == BASE else followed(case, by[option]), folder, iterations),
-                            lambda done, of, case=case: progress(f"advice, {described(case)}: round {done} of {of}"))
+                            lambda done, of, case=case: progress(f"advice, {described(case)}: round {done} of {of}"), warm_up=WARM_UP)
         for option, one in by_option.items():
             gain = paired_ratio(rates[option], rates[BASE])
             is_near = abs(gain["ratio"] / one["gain"] - 1) <= NEAR
@@ -102,7 +103,7 @@ def cost(cases, rounds, steps, folder):
     found = []
     for case in cases:
         seconds = interleaved([False, True], rounds, lambda profiled, case=case: seconds_of_training(case, folder, steps, profiled),
-                              lambda done, of, case=case: progress(f"cost, {described(case)}: round {done} of {of}"))
+                              lambda done, of, case=case: progress(f"cost, {described(case)}: round {done} of {of}"), warm_up=WARM_UP)
         r = paired_ratio(seconds[True], seconds[False])
         said = advice_of(case, folder, 20)["overhead"]
         print(f"{described(case)}: profiled steps take {r['ratio']:.4f}x ({r['low']:.4f} to {r['high']:.4f}), and the profile says {1 + said:.4f}x; "

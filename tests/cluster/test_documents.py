@@ -208,6 +208,7 @@ ELSEWHERE = {
     "dpctl collect --job 12 --from /tmp/records rec": "tests/cluster/test_collect.py: test_the_records_of_a_job_come_together",
     "salloc --nodelist=node[01-02] dpctl collect --job 12 --from /tmp/records rec": "tests/cluster/test_collect.py: test_records_of_a_job_that_is_over_come_in_another_allocation",
     "srun -w node02 -n1 dpctl doctor -- ./trainer": "tests/cluster/test_doctor.py: test_a_small_mtu",
+    "build/bin/trainer --model=cnn --steps=40 --profile=profile": "tests/cluster/test_trainer.py: test_a_profile_has_all_ranks_and_rank_0_writes_it",
     "packaging/quickstart": ".ci/run: packaging/quickstart",
     "tests/run": ".ci/run: tests/run",
     "packaging/build-deb && cd build/deb": INSTALLED,

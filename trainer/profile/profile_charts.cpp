@@ -203,7 +203,7 @@ std::string swatch(std::string_view look, std::string_view name) {
                        look, letter_of(name), name);
 }
 
-std::string cell_bar(const std::vector<Piece>& pieces, double whole) {
+std::string cell_bar(const std::vector<BarPiece>& pieces, double whole) {
     constexpr double kCell = 120;
     std::string svg = fmt::format(R"(<svg width="{}" height="12" aria-hidden="true">)", kCell);
     double x = 0;

@@ -12,7 +12,7 @@
 
 namespace dp::trainer {
 
-struct Piece {
+struct BarPiece {
     std::string_view look;
     double value;
 };
@@ -25,7 +25,7 @@ std::string_view look_of(MemoryKind kind);
 // Before a name in a legend: the look with the letter that charts have where there is no room for the name.
 std::string swatch(std::string_view look, std::string_view name);
 // In a cell of a table, which says the same in numbers; `whole` is as wide as the cell.
-std::string cell_bar(const std::vector<Piece>& pieces, double whole);
+std::string cell_bar(const std::vector<BarPiece>& pieces, double whole);
 // Parts of a step, and what is between operations.
 std::string step_bar(const Profile& profile);
 // "" where the peaks are not known or no operation multiplies.

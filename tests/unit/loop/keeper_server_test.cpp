@@ -72,6 +72,14 @@ TEST_F(KeeperServerTest, HearsWhatProcessesTellOfTheirEnvironments) {
     EXPECT_FALSE(run([&] { return events.size() > 1; }, seconds(1))) << "there is no such task";
 }
 
+// One that never stops would keep the daemon from everything else.
+TEST_F(KeeperServerTest, WhoIsNoKeeperTellsOnceAConnection) {
+    const ControlEvent event{Kind::environment, 0, 2, std::string("\0RANK=7", 7)};
+    const Fd teller = connect_one({event, event, {Kind::exit, 0, 9}, {Kind::keep, 1}});
+    EXPECT_EQ(hear(teller), "") << "it is closed";
+    EXPECT_EQ(events, std::vector<ControlEvent>{event});
+}
+
 TEST_F(KeeperServerTest, WhoComesLateHearsOfThePlan) {
     const NodePlan plan{"10.0.0.1", 29500, 29501, "10.0.0.2", "", 1};
     server.begin_life(plan);

@@ -42,6 +42,12 @@ TEST(RecordedEnvironments, MoreThanRanksCanHaveToldIsNotBelieved) {
     said.mutable_ranks(0)->clear_variables();
     said.add_common()->set_name(std::string(9000, 'x'));
     EXPECT_FALSE(environment_of(said, 2));
+    // Small ones, each of which would become each rank's own.
+    said.clear_common();
+    for (int i = 0; i < 128; ++i) said.add_common()->set_name(std::to_string(i));
+    EXPECT_TRUE(environment_of(said, 2));
+    said.add_common()->set_name("128");
+    EXPECT_FALSE(environment_of(said, 2));
 }
 
 class RecordedEnvironmentTest : public RecordTest {};
