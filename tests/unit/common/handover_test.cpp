@@ -127,10 +127,11 @@ TEST(Fields, AreFoundByName) {
 }
 
 TEST(Control, PacketsReadBack) {
+    using namespace std::string_literals;
     for (const ControlEvent& event :
          {ControlEvent{ControlEvent::Kind::task, 3, 4711}, ControlEvent{ControlEvent::Kind::exit, 0, 9},
           ControlEvent{ControlEvent::Kind::tiles, 2, 0, "4-5,7"},
-          ControlEvent{ControlEvent::Kind::environment, 2, 1, std::string("\0RANK=2\0A=b c", 15)},
+          ControlEvent{ControlEvent::Kind::environment, 2, 1, "\0RANK=2\0A=b c"s},
           ControlEvent{ControlEvent::Kind::end}})
         EXPECT_EQ(*read_control(write_control(event)), event);
     EXPECT_FALSE(read_control(std::string_view("environment 2\0RANK=2", 20)));

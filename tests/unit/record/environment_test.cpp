@@ -8,8 +8,10 @@
 namespace dp {
 namespace {
 
+using namespace std::string_view_literals;
+
 TEST(RecordedEnvironments, AreReadAsTheyAreTold) {
-    EXPECT_EQ(variables_of(std::string("\0RANK=3\0FILE=a b=c\0nothing\0X=\x1b", 33)),
+    EXPECT_EQ(variables_of("\0RANK=3\0FILE=a b=c\0nothing\0X=\x1b"sv),
               (Variables{{"RANK", "3"}, {"FILE", "a b=c"}, {"X", "?"}}));
     EXPECT_TRUE(variables_of("").empty());
 }
