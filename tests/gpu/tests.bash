@@ -379,6 +379,32 @@ compile_on_a_tile() {
 }
 gpu_test "compile on a tile" compile_on_a_tile
 
+# By CUPTI: every operation has a time of the GPU's, and the parts make up the step.
+profile_on_gpu() {
+    local code
+    small_run gpt
+    train profile 1 "${small[@]}" --device=cuda --profile="$work/profile" --profile-steps=10:15
+    code=$?
+    if [ $code != 0 ]; then
+        miss "exit $code: $(tail_of profile)"
+        return
+    fi
+    if python3 - "$work/profile/profile.json" > "$work/profile-check.log" 2>&1 << 'EOF'; then
+import json, sys
+profile = json.load(open(sys.argv[1]))
+known = sum(profile["parts"].values()) + profile["other"]
+assert abs(known - profile["seconds"]) < 1e-6, f"{known} s are told of {profile['seconds']} s"
+assert all(profile["parts"][part] > 0 for part in ("forward", "backward", "optimizer")), profile["parts"]
+silent = [row["name"] for row in profile["operations"] if sum(row["seconds"].values()) == 0]
+assert not silent, f"no time of {silent}"
+EOF
+        pass "$(grep -m1 'profile of steps' "$work/profile.log")"
+    else
+        miss "$(tail_of profile-check)"
+    fi
+}
+gpu_test "profile by CUPTI" profile_on_gpu
+
 # ---- compute-sanitizer --------------------------------------------------------------------------------------------------
 # sanitize TOOL COMMAND...: TOOL is memcheck, racecheck, initcheck or synccheck.
 sanitize() {

@@ -167,12 +167,6 @@ Result<Prepared> prepare_training(Options options, const ModelInfo& info, const 
     auto data = DP_TRY(load(options));
     DP_TRY(make_schedule(options.training, data.train.count, ranks));
     auto opened = DP_TRY(open_device_of(options, here, log));
-    if (log != nullptr && opened.device->name() != "cpu")
-        return fail(Fault::usage,
-                    "--profile is of CPUs only, and this trains on {}; give --device=cpu, or leave it out "
-                    "and run the trainer "
-                    "in `nsys profile`",
-                    opened.device->description());
     auto model = info.make(options.shape);
     auto recomputing = recomputing_model(info, options.shape);
     return Prepared{&info,

@@ -92,8 +92,13 @@ Profile make_profile(const ProfileRecorder& recorder, const ProfiledRun& run) {
     const Options& options = run.prepared.options;
     const int threads = threads_of(device.choices(), threads_for(run.here));
     auto peaks = run.peaks;
-    if (!peaks && !recorder.steps().empty())
-        peaks = measure_peaks(*open_cpu(threads), type_of(options.training.precision), run.here.local_size);
+    const bool is_cpu = device.name() == "cpu";
+    if (!peaks && !recorder.steps().empty()) {
+        // A CPU's threads are those of the training; another device of a GPU would not fit beside it.
+        const auto cpu = is_cpu ? open_cpu(threads) : nullptr;
+        peaks =
+            measure_peaks(is_cpu ? *cpu : device, type_of(options.training.precision), run.here.local_size);
+    }
     Profile profile = profile_of(recorder, peaks);
     profile.ranks = times_of_ranks(profile, device, run.ranks);
     profile.what = run.what;
@@ -101,6 +106,12 @@ Profile make_profile(const ProfileRecorder& recorder, const ProfiledRun& run) {
     if (recorder.steps().empty()) return profile;
     const LaunchContext& here = run.here;
     AdviceCase now = case_of(profile, run);
+    if (!is_cpu) {
+        now.untried = "on a GPU, other batches and threads are not";
+        profile.advice = advice_for(now);
+        profile.untried = now.untried;
+        return profile;
+    }
     now.threads = threads;
     const int cpus = std::max(std::min(here.affinity_cpus, here.node_cpus / std::max(here.local_size, 1)), 1);
     try_choices({{*run.prepared.info, options.shape, run.prepared.data, options.training},

@@ -292,11 +292,13 @@ struct Run {
         std::optional<Peaks> peaks;  // alone, a rank of several would have more
         if (plan != nullptr && plan->peaks.flops > 0 && plan->peaks.bytes > 0 && ranks.size() == 1)
             peaks = plan->peaks;
+        recorder->settle();
         const Profile made =
             make_profile(*recorder, {prepared, here, ranks, describe(prepared, ranks), peaks});
         if (!is_primary) return {};
         if (recorder->steps().empty()) {
-            report.line("no profile: no step was left to take");
+            report.line("no profile: " +
+                        (recorder->problem().empty() ? "no step was left to take" : recorder->problem()));
             return {};
         }
         report.line(profile_text(made));

@@ -21,10 +21,12 @@ inline void* open_cuda_library(const std::string& name) {
     for (const char* variable : {"CUDA_HOME", "CUDA_PATH", "NCCL_HOME"}) {
         const char* root = std::getenv(variable);
         if (root == nullptr || *root == '\0') continue;
-        for (const char* folder : {"/lib64/", "/lib/"})
+        for (const char* folder : {"/lib64/", "/lib/", "/extras/CUPTI/lib64/"})
             if (void* found = open_in(std::string(root) + folder)) return found;
     }
-    return open_in("/usr/local/cuda/lib64/");
+    for (const char* folder : {"/usr/local/cuda/lib64/", "/usr/local/cuda/extras/CUPTI/lib64/"})
+        if (void* found = open_in(folder)) return found;
+    return nullptr;
 }
 
 }  // namespace dp::trainer

@@ -49,9 +49,9 @@ Result<const CudaModule*>& module() {
 
 }  // namespace
 
-Result<std::unique_ptr<Device>> open_cuda(const GpuShare& gpu) {
+Result<std::unique_ptr<Device>> open_cuda(const GpuShare& gpu, OperationLog* log) {
     if (!module()) return tl::unexpected(module().error());
-    return (*module())->open(gpu);
+    return (*module())->open(gpu, log);
 }
 
 Result<std::unique_ptr<Communicator>> open_nccl(Context& context, Device& device, bool survives) {
@@ -61,8 +61,10 @@ Result<std::unique_ptr<Communicator>> open_nccl(Context& context, Device& device
 
 Result<OpenedDevice> open_device(DeviceChoice choice, const GpuShare& gpu, int threads, OperationLog* log) {
     if (choice == DeviceChoice::cpu) return OpenedDevice{open_cpu(threads, log), std::nullopt};
-    auto cuda = open_cuda(gpu);
+    auto cuda = open_cuda(gpu, log);
     if (cuda) return OpenedDevice{std::move(*cuda), std::nullopt};
+    // A GPU that cannot be profiled is no reason to profile a CPU.
+    if (cuda.error().fault == Fault::usage) return tl::unexpected(cuda.error());
     if (choice == DeviceChoice::cuda)
         return fail(Fault::device, "--device=cuda is not available: {}; --device=cpu works everywhere",
                     cuda.error().message);

@@ -24,12 +24,12 @@ struct OpenedDevice {
 };
 
 // `threads` are the CPU's.
-// With a log, a CPU's operations are logged (profiled.hpp).
+// With a log, its operations are logged (profiled.hpp).
 Result<OpenedDevice> open_device(DeviceChoice choice, const GpuShare& gpu, int threads,
                                  OperationLog* log = nullptr);
 
 // The CUDA device alone, or why there is none.
-Result<std::unique_ptr<Device>> open_cuda(const GpuShare& gpu);
+Result<std::unique_ptr<Device>> open_cuda(const GpuShare& gpu, OperationLog* log = nullptr);
 
 // NCCL between all ranks of the world, for a device that open_cuda made. Both must outlive it. `survives`: as
 // Communicator::survives_deaths(), if this NCCL can do that.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <utility>
 
 namespace dp::trainer {
 
@@ -74,12 +75,36 @@ void OperationLog::name(const Tensor& tensor, Named what, const std::string& lay
     names_[tensor.data<void>()] = {what, owner, tensor.bytes()};
 }
 
+void OperationLog::start() {
+    is_on_ = !is_settled_;
+    if (is_on_ && timeline_) timeline_->start();
+}
+
+Result<void> OperationLog::settle() {
+    if (!timeline_ || std::exchange(is_settled_, true)) return {};
+    stop();
+    auto works = DP_TRY(timeline_->works());
+    std::erase_if(works, [&](DeviceWork& one) {
+        one.operation -= forgotten_;  // unsigned: what is forgotten has a number far too large
+        return one.operation >= operations_.size();
+    });
+    if (works.empty() && !operations_.empty())
+        return fail(Fault::device,
+                    "the GPU's profiler has reported nothing; is another one attached to this process?");
+    aside_ = give_device_times(operations_, std::move(works));
+    return {};
+}
+
 void OperationLog::clear() {
-    *this = OperationLog();
+    OperationLog fresh;
+    fresh.timeline_ = timeline_;
+    fresh.forgotten_ = forgotten_ + static_cast<std::uint32_t>(operations_.size());
+    *this = std::move(fresh);
 }
 
 void OperationLog::begin(Operation operation, double flops, std::initializer_list<Use> uses) {
     is_inside_ = true;
+    if (!is_on_) return timeline_->begin(0, dp::trainer::name_of(operation), "");
     // The optimizer and the collectives are not a layer's.
     const std::uint32_t owner = operation < Operation::square_sum ? owner_of(uses) : 0;
     LoggedOperation one{operation, owner, 0, 0, flops, 0, static_cast<std::uint32_t>(uses_.size()), 0};
@@ -97,11 +122,15 @@ void OperationLog::begin(Operation operation, double flops, std::initializer_lis
         ++one.uses;
     }
     operations_.push_back(one);
+    if (timeline_)
+        timeline_->begin(forgotten_ + static_cast<std::uint32_t>(operations_.size()) - 1,
+                         dp::trainer::name_of(operation), owners_[owner]);
     operations_.back().begin = steady_nanoseconds();
 }
 
 void OperationLog::end() {
-    operations_.back().end = steady_nanoseconds();
+    if (is_on_) operations_.back().end = steady_nanoseconds();
+    if (timeline_) timeline_->end();
     is_inside_ = false;
 }
 

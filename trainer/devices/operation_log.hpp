@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a device did: each operation with its time, the arithmetic and the memory traffic that its shapes ask for, and the
-// tensors that it used. profiled.hpp and parallel/profiled_communicator.hpp write it, profile/ reads it.
+// tensors that it used. profiled.hpp and parallel/profiled_communicator.hpp write it, profile/ reads it. A device that works
+// behind the calls of its operations says later when it did: device_timeline.hpp.
 #pragma once
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "trainer/base/result.hpp"
 #include "trainer/base/tensor.hpp"
+#include "trainer/devices/device_timeline.hpp"
 
 namespace dp::trainer {
 
@@ -109,8 +113,18 @@ std::int64_t steady_nanoseconds();
 class OperationLog {
  public:
     // Logs what happens from now on; until then, time() does nothing.
-    void start() { is_on_ = true; }
+    void start();
     void stop() { is_on_ = false; }
+
+    // For a device that works behind its calls.
+    void set_timeline(std::shared_ptr<DeviceTimeline> timeline) { timeline_ = std::move(timeline); }
+    bool has_timeline() const { return timeline_ != nullptr; }
+    // Tells the timeline of operations also while nothing is logged: for what only names them.
+    void announce_all() { announces_ = true; }
+    // Waits for such a device, and gives each operation the time that the device took for it. Nothing is logged afterwards, until clear().
+    Result<void> settle();
+    // What it did beside that, in the order of their beginnings: collectives on a stream of their own.
+    const std::vector<DeviceWork>& aside() const { return aside_; }
 
     // While it lives an operation runs. What that does by other operations is a part of it.
     class Timed {
@@ -126,7 +140,7 @@ class OperationLog {
         OperationLog* log_;  // null: it is not logged
     };
     Timed time(Operation operation, double flops, std::initializer_list<Use> uses) {
-        if (!is_on_ || is_inside_) return Timed(nullptr);
+        if (is_inside_ || !(is_on_ || announces_)) return Timed(nullptr);
         begin(operation, flops, uses);
         return Timed(this);
     }
@@ -148,7 +162,10 @@ class OperationLog {
         std::uint32_t owner;
         std::size_t bytes;  // of the tensor: a longer one is another
     };
-    bool is_on_ = false, is_inside_ = false;
+    bool is_on_ = false, is_inside_ = false, is_settled_ = false, announces_ = false;
+    std::shared_ptr<DeviceTimeline> timeline_;  // null: the device works while it is called
+    std::uint32_t forgotten_ = 0;               // operations by clear(), for the timeline's numbers
+    std::vector<DeviceWork> aside_;
     std::vector<LoggedOperation> operations_;
     std::vector<LoggedUse> uses_;
     std::vector<LoggedMemory> memories_;

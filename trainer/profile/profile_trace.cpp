@@ -8,12 +8,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// A row of the trace: what the steps consist of, and what goes on beside.
+enum class Row { steps, aside };
+
 // Microseconds since the first step.
-Json slice(std::int64_t rank, std::string_view name, std::int64_t begin, std::int64_t end,
-           std::int64_t zero) {
+Json slice(std::int64_t rank, std::string_view name, std::int64_t begin, std::int64_t end, std::int64_t zero,
+           Row row = Row::steps) {
     return {{"ph", "X"},
             {"pid", rank},
-            {"tid", 0},
+            {"tid", static_cast<int>(row)},
             {"name", name},
             {"ts", 1e-3 * static_cast<double>(begin - zero)},
             {"dur", 1e-3 * static_cast<double>(end - begin)}};
@@ -46,6 +49,10 @@ std::string profile_trace(const ProfileRecorder& recorder, std::int64_t rank) {
             }
         }
     }
+    if (!recorder.steps().empty())
+        for (const DeviceWork& one : log.aside())
+            events.push_back(slice(rank, name_of(log.operations()[one.operation].operation), one.begin,
+                                   one.end, recorder.steps().front().begin, Row::aside));
     return Json{{"displayTimeUnit", "ms"}, {"traceEvents", events}}.dump(-1, ' ', false,
                                                                          Json::error_handler_t::replace) +
            "\n";

@@ -31,6 +31,8 @@ void ProfileRecorder::follow(const ParameterSet& parameters, const Communicator&
         steps_.clear();
         before_.clear();
         log_.clear();
+        is_settled_ = false;
+        problem_.clear();
     }
     log_.stop();
     total_ = steps;
@@ -75,6 +77,29 @@ void ProfileRecorder::on_step() {
     held_ = memory_->held();
     steps_.push_back(*now_);
     now_.reset();
+    if (taken_ == range_.last) settle();
+}
+
+void ProfileRecorder::settle() {
+    if (steps_.empty() || !log_.has_timeline() || is_settled_) return;
+    is_settled_ = true;
+    if (const auto settled = log_.settle(); !settled) {
+        problem_ = settled.error().message;
+        steps_.clear();
+        return;
+    }
+    const std::vector<LoggedOperation>& all = log_.operations();
+    auto aside = log_.aside().begin();
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+        RecordedStep& step = steps_[i];
+        if (step.operations == 0) continue;
+        const std::size_t after = step.first + step.operations;
+        step.begin = all[step.first].begin;
+        step.end = i + 1 < steps_.size() && after < all.size() ? all[after].begin : all[after - 1].end;
+        step.background = 0;
+        for (; aside != log_.aside().end() && aside->operation < after; ++aside)
+            *step.background += aside->end - aside->begin;
+    }
 }
 
 double ProfileRecorder::seconds_without() const {
@@ -96,6 +121,8 @@ double ProfileRecorder::overhead() const {
         operations += step.operations;
     }
     if (profiled == 0) return 0;
+    if (log_.has_timeline())
+        return seconds_without() > 0 ? std::max(seconds() / seconds_without() - 1, 0.0) : 0;
     // With three tensors, as most have.
     OperationLog empty;
     std::array<float, 3> numbers{};

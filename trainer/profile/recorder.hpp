@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "trainer/base/communicator.hpp"
@@ -50,12 +51,17 @@ class ProfileRecorder {
     void resumed(std::int64_t step);
     void on_step_begin();
     void on_step();
+    // After the last step. Where a device works behind its calls, the times become those that it took.
+    void settle();
+    // Why nothing is known of the steps; "": it is.
+    const std::string& problem() const { return problem_; }
 
     const std::vector<RecordedStep>& steps() const { return steps_; }
     // The medians of a step's seconds: of the profiled ones, and of those before, but for the first; 0: there was none.
     double seconds() const;
     double seconds_without() const;
-    // How much of the profiled steps the logging itself took, 0..1: its operations, each as long as an empty one.
+    // How much of the profiled steps the profile itself took, 0..1: its operations, each as long as an empty one; where a device works behind
+    // them, what these steps took longer than those before.
     double overhead() const;
     // Bytes that the device held in the profiled steps.
     std::int64_t held() const { return held_; }
@@ -74,6 +80,8 @@ class ProfileRecorder {
     std::int64_t began_ = 0;      // a step that is not profiled
     std::vector<double> before_;  // seconds of the steps before
     std::vector<RecordedStep> steps_;
+    std::string problem_;
+    bool is_settled_ = false;
 };
 
 // Pure: what a parameter's operations are named: "ffn.1" of "ffn.1.weight".

@@ -13,7 +13,9 @@
 #include "trainer/devices/cuda/convolution.hpp"
 #include "trainer/devices/cuda/gemm.hpp"
 #include "trainer/devices/cuda/sm_partition.hpp"
+#include "trainer/devices/cuda/timeline.hpp"
 #include "trainer/devices/gpu_kernels.hpp"
+#include "trainer/devices/profiled.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -33,8 +35,11 @@ bool fuses_gelu(In up) {
 
 CudaDevice::CudaDevice() = default;
 
-Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu) {
-    std::unique_ptr<CudaDevice> device(new CudaDevice);
+Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu, OperationLog* log) {
+    static OperationLog nobody_reads;  // it has names alone
+    const bool only_names = log == nullptr && has_nvtx_tool();
+    if (only_names) log = &nobody_reads;
+    std::unique_ptr<CudaDevice> device(log == nullptr ? new CudaDevice : new Profiled<CudaDevice>(*log));
     int count = 0;
     const cudaError_t found = cudaGetDeviceCount(&count);
     if (found != cudaErrorNoDevice) device->check(found, "looking for GPUs");
@@ -70,6 +75,9 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu) {
     device->gemm_ = std::make_unique<Gemm>(*device);
     device->convolutions_ = std::make_unique<CudaConvolutions>(*device);
     DP_TRY(device->status());
+    if (log != nullptr)
+        log->set_timeline(only_names ? name_ranges() : DP_TRY(open_timeline(device->stream_)));
+    if (only_names) log->announce_all();
     return device;
 }
 

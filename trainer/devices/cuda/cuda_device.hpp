@@ -19,12 +19,14 @@ namespace dp::trainer {
 
 class CudaConvolutions;
 class Gemm;
+class OperationLog;
 class SmPartition;
 
-class CudaDevice final : public Device {
+class CudaDevice : public Device {
  public:
-    // Opens that GPU, limited to the share's SMs if the share is a part of it and the driver can do that.
-    static Result<std::unique_ptr<Device>> open(const GpuShare& gpu);
+    // Opens that GPU, limited to the share's SMs if the share is a part of it and the driver can do that. With a log, which
+    // must outlive it, its operations are logged, with the GPU's own times. For a tool of NVIDIA's, they are named.
+    static Result<std::unique_ptr<Device>> open(const GpuShare& gpu, OperationLog* log);
     ~CudaDevice() override;
 
     // NCCL between all ranks of the context's world, on this device's stream; both must outlive it. `survives`: as
@@ -119,6 +121,9 @@ class CudaDevice final : public Device {
     // Converts `count` numbers from one type to another.
     void convert_numbers(const void* from, Type from_type, void* to, Type to_type, std::int64_t count);
 
+ protected:
+    CudaDevice();
+
  private:
     std::string model_, description_;
     std::unique_ptr<SmPartition> partition_;  // null: all SMs
@@ -127,7 +132,6 @@ class CudaDevice final : public Device {
     std::unique_ptr<CudaConvolutions> convolutions_;
     Tensor workspace_;
 
-    CudaDevice();
     std::shared_ptr<void> allocate(std::size_t bytes) override;
     void* workspace_of(std::int64_t bytes);
     template <typename Parameter, typename Argument>

@@ -14,7 +14,7 @@
 #include <initializer_list>
 #include <vector>
 
-#include "streams.hpp"
+#include "activity.hpp"
 
 namespace {
 
@@ -247,7 +247,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation_h
                               cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t d_handle,
                               const cublasLtMatmulAlgo_t* algorithm, void* workspace,
                               std::size_t workspace_bytes, cudaStream_t stream) {
-    dp::cuda_emulator::wait_for(stream);
+    const dp::cuda_emulator::Doing doing(dp::cuda_emulator::Did::kernel, stream);
     const auto& operation = at<Operation>(operation_handle);
     const auto& layout = at<Layout>(d_handle);
     Chosen chosen;

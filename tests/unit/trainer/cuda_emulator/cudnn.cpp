@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "streams.hpp"
+#include "activity.hpp"
 
 namespace {
 
@@ -216,7 +216,7 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void* alpha,
                                       const cudnnConvolutionDescriptor_t convolution,
                                       cudnnConvolutionFwdAlgo_t, void* workspace, std::size_t bytes,
                                       const void* beta, const cudnnTensorDescriptor_t y_handle, void* y) {
-    dp::cuda_emulator::wait_for(at<cudaStream_t>(handle));
+    const dp::cuda_emulator::Doing doing(dp::cuda_emulator::Did::kernel, at<cudaStream_t>(handle));
     const auto &x_shape = at<Tensor>(x_handle), &w_shape = at<Tensor>(w_handle),
                &y_shape = at<Tensor>(y_handle);
     const auto in = numbers(x, x_shape), weights = numbers(w, w_shape);
@@ -233,7 +233,7 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void* alp
                                            cudnnConvolutionBwdDataAlgo_t, void* workspace, std::size_t bytes,
                                            const void* beta, const cudnnTensorDescriptor_t x_handle,
                                            void* dx) {
-    dp::cuda_emulator::wait_for(at<cudaStream_t>(handle));
+    const dp::cuda_emulator::Doing doing(dp::cuda_emulator::Did::kernel, at<cudaStream_t>(handle));
     const auto &x_shape = at<Tensor>(x_handle), &w_shape = at<Tensor>(w_handle),
                &y_shape = at<Tensor>(y_handle);
     const auto slopes = numbers(dy, y_shape), weights = numbers(w, w_shape);
@@ -250,7 +250,7 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void* a
                                              cudnnConvolutionBwdFilterAlgo_t, void* workspace,
                                              std::size_t bytes, const void* beta,
                                              const cudnnFilterDescriptor_t w_handle, void* dw) {
-    dp::cuda_emulator::wait_for(at<cudaStream_t>(handle));
+    const dp::cuda_emulator::Doing doing(dp::cuda_emulator::Did::kernel, at<cudaStream_t>(handle));
     const auto &x_shape = at<Tensor>(x_handle), &w_shape = at<Tensor>(w_handle),
                &y_shape = at<Tensor>(y_handle);
     const auto in = numbers(x, x_shape), slopes = numbers(dy, y_shape);

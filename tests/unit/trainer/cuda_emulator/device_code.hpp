@@ -16,8 +16,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "activity.hpp"
 #include "blocks.hpp"
-#include "streams.hpp"
 
 // One block runs at a time, so what its threads share is there once. It holds what the last block left.
 #undef __shared__
@@ -32,7 +32,7 @@ namespace dp::cuda_emulator {
 template <typename... Parameters>
 cudaError_t launch_kernel(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                           std::type_identity_t<Parameters>... arguments) {
-    wait_for(config->stream);
+    const Doing doing(Did::kernel, config->stream);
     const cudaError_t result = run(config->gridDim, config->blockDim, [&] { kernel(arguments...); });
     note(result);
     return result;

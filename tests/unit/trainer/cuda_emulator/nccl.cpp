@@ -27,6 +27,7 @@
 #include <thread>
 #include <vector>
 
+#include "activity.hpp"
 #include "streams.hpp"
 
 namespace dp::cuda_emulator {
@@ -232,7 +233,7 @@ struct ncclComm {
     // `head.bytes`: of what this rank brings. The result has `size` bytes.
     ncclResult_t queue(const Head& head, const void* from, void* to, std::size_t size, cudaStream_t stream) {
         const std::lock_guard lock(mutex_);
-        works_.push_back({head, from, to, size, stream, begin_work(stream)});
+        works_.push_back({head, from, to, size, stream, begin_work(stream), {Did::kernel, stream}});
         changed_.notify_all();
         return ncclSuccess;
     }
@@ -261,6 +262,7 @@ struct ncclComm {
         std::size_t size;
         cudaStream_t stream;
         After after;
+        Activity activity;
     };
 
     const int rank_, size_;
@@ -286,13 +288,15 @@ struct ncclComm {
             std::unique_lock lock(mutex_);
             changed_.wait(lock, [&] { return ends_ || !works_.empty(); });
             if (works_.empty()) return;
-            const Work work = works_.front();
+            Work work = works_.front();
             lock.unlock();
             wait_for(work.after);
+            work.activity.begin();
             if (!is_done(work)) {
                 while (!is_aborted_) usleep(1000);  // as a kernel does
                 std::memset(work.to, kGarbage, work.size);
             }
+            work.activity.end();
             end_work(work.stream);
             lock.lock();
             works_.pop_front();

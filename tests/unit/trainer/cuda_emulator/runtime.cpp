@@ -15,8 +15,8 @@
 #include <mutex>
 #include <string>
 
+#include "activity.hpp"
 #include "blocks.hpp"
-#include "streams.hpp"
 
 namespace dp::cuda_emulator {
 namespace {
@@ -108,12 +108,12 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
-    wait_for(stream);
+    const Doing doing(Did::copy, stream);
     std::memcpy(to, from, bytes);
     return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
-    wait_for(stream);
+    const Doing doing(Did::clear, stream);
     std::memset(to, value, bytes);
     return cudaSuccess;
 }
