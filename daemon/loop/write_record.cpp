@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdio>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,9 +21,6 @@
 
 namespace dp {
 namespace {
-
-// What the machine loses if it crashes is as much as this.
-constexpr auto kSyncEvery = std::chrono::seconds(1);
 
 int failed(const std::string& what, int error) {
     std::printf("%s: %s\n", what.c_str(), errno_text(error).c_str());
@@ -50,9 +48,10 @@ bool write_all(int fd, std::string_view bytes) {
     return true;
 }
 
-bool nothing_waits() {
+// Whether there is nothing to read for that long; without a time, waits until there is.
+bool nothing_comes(std::optional<std::chrono::milliseconds> wait) {
     pollfd input{STDIN_FILENO, POLLIN, 0};
-    return poll(&input, 1, 0) == 0;
+    return poll(&input, 1, wait ? static_cast<int>(wait->count()) : -1) == 0;
 }
 
 }  // namespace
@@ -64,20 +63,22 @@ int write_record(const std::string& file) {
     Fd out = create(file, error);
     if (!out) return failed(file, error);
     std::array<char, 65536> some{};
-    auto synced = std::chrono::steady_clock::now();
+    SyncTimes times;
+    const auto now = [] { return std::chrono::steady_clock::now(); };
     for (;;) {
+        // The daemon does not wait for a slow disk at the end: what it has to say comes first.
+        if (nothing_comes(times.wait(now()))) {
+            // A pipe-like or special file system cannot.
+            if (fdatasync(out.get()) != 0 && errno != EINVAL && errno != EROFS) return failed(file, errno);
+            times.synced(now());
+            continue;
+        }
         const ssize_t size = read(STDIN_FILENO, some.data(), some.size());
         if (size < 0 && errno == EINTR) continue;
         // Some file systems say only then that they are full.
         if (size <= 0) return close(out.release()) == 0 ? 0 : failed(file, errno);
         if (!write_all(out.get(), {some.data(), static_cast<size_t>(size)})) return failed(file, errno);
-        // The daemon does not wait for a slow disk at the end.
-        if (const auto now = std::chrono::steady_clock::now();
-            now - synced >= kSyncEvery && nothing_waits()) {
-            // A pipe-like or special file system cannot.
-            if (fdatasync(out.get()) != 0 && errno != EINVAL && errno != EROFS) return failed(file, errno);
-            synced = now;
-        }
+        times.written(now());
     }
 }
 

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "common/read_file.hpp"
+#include "loop/write_record.hpp"
 #include "server_test.hpp"
 
 namespace dp {
@@ -152,6 +153,26 @@ TEST_F(WriteRecordTest, GoesOnWhenItsStepIsToldToEnd) {
     writer.add("after");
     writer.finish();
     EXPECT_EQ(read_file(file), "before after");
+}
+
+TEST(SyncTimes, AtOnceButNotTwiceWithinHalfASecond) {
+    using std::chrono::milliseconds;
+    const auto at = [](int ms) { return SyncTimes::Time(milliseconds(ms)); };
+    SyncTimes times;
+    EXPECT_EQ(times.wait(at(1000)), std::nullopt) << "nothing was written";
+    times.written(at(1000));
+    EXPECT_EQ(times.wait(at(1000)), milliseconds(0));
+    times.synced(at(1003));
+    EXPECT_EQ(times.wait(at(1003)), std::nullopt);
+    // A sample that comes a little less than a second after the last one is not left until the next.
+    times.written(at(1999));
+    EXPECT_EQ(times.wait(at(1999)), milliseconds(0));
+    times.synced(at(2000));
+    times.written(at(2100));
+    EXPECT_EQ(times.wait(at(2100)), milliseconds(400));
+    times.written(at(2300));
+    EXPECT_EQ(times.wait(at(2300)), milliseconds(200)) << "the first of what is not there yet counts";
+    EXPECT_EQ(times.wait(at(2600)), milliseconds(0));
 }
 
 }  // namespace
