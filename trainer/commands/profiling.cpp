@@ -70,7 +70,9 @@ AdviceCase case_of(const Profile& profile, const ProfiledRun& run) {
     AdviceCase now;
     now.step = profile.median;
     // What the rank with the least has is not for a slower one.
-    now.communication = std::ranges::min_element(profile.ranks, {}, &RankTimes::communication)->communication;
+    now.communication = now.step;
+    for (const RankTimes& one : profile.ranks)
+        if (one.step > 0) now.communication = std::min(now.communication, one.communication);
     now.batch = training.batch;
     now.accumulate = training.accumulate;
     // Else each micro-batch has sums of its own.
@@ -92,6 +94,8 @@ Profile make_profile(const ProfileRecorder& recorder, const ProfiledRun& run) {
     const Options& options = run.prepared.options;
     const int threads = threads_of(device.choices(), threads_for(run.here));
     auto peaks = run.peaks;
+    // Before anything that can fail on one rank alone.
+    const auto ranks = times_of_ranks(profile_of(recorder, std::nullopt), device, run.ranks);
     const bool is_cpu = device.name() == "cpu";
     if (!peaks && !recorder.steps().empty()) {
         // A CPU's threads are those of the training; another device of a GPU would not fit beside it.
@@ -100,7 +104,7 @@ Profile make_profile(const ProfileRecorder& recorder, const ProfiledRun& run) {
             measure_peaks(is_cpu ? *cpu : device, type_of(options.training.precision), run.here.local_size);
     }
     Profile profile = profile_of(recorder, peaks);
-    profile.ranks = times_of_ranks(profile, device, run.ranks);
+    profile.ranks = ranks;
     profile.what = run.what;
     profile.version = DP_TRAINER_VERSION;
     if (recorder.steps().empty()) return profile;

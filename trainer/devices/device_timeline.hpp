@@ -4,7 +4,9 @@
 // Nobody waits for a single operation.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,11 +17,11 @@ namespace dp::trainer {
 
 struct LoggedOperation;
 
-// A kernel, or a copy.
+// A kernel, or a copy. In nanoseconds of the steady clock.
 struct DeviceWork {
-    std::uint32_t operation;  // that queued it
-    std::int64_t begin, end;  // in nanoseconds of the steady clock
-    std::uint64_t stream;     // those of one stream follow each other
+    std::int64_t queued;  // in a call of the host
+    std::int64_t begin, end;
+    std::size_t operation = 0;  // in whose call; give_device_times() knows it
 };
 
 // The thread of the log uses it.
@@ -31,17 +33,22 @@ class DeviceTimeline {
     virtual ~DeviceTimeline() = default;
     // Notes what is queued from now on. More than once does nothing.
     virtual void start() = 0;
-    // What is queued until end() belongs to this operation. `layer` may be empty.
-    virtual void begin(std::uint32_t number, std::string_view name, const std::string& layer) = 0;
+    // Notes no more, and forgets what it has.
+    virtual void stop() = 0;
+    // For the device.
+    virtual void wait() = 0;
+    // What is queued until end() belongs to this operation, for people. `layer` may be empty.
+    virtual void begin(std::string_view name, const std::string& layer) = 0;
     virtual void end() = 0;
-    // Waits for the device, and notes no more. All that it did, in any order.
+    // Waits for the device. All that it did, in any order; then as stop().
     virtual Result<std::vector<DeviceWork>> works() = 0;
 };
 
-// Pure. Each operation gets the time that it took on the stream of those before it: from its first work to the end of its last; where it
-// queued nothing, none. A wait for other streams' works gets the time until their end in which its own stream did nothing. Returns
-// what other streams did, in the order of their beginnings. `operations` are in the order of their calls.
-std::vector<DeviceWork> give_device_times(std::vector<LoggedOperation>& operations,
-                                          std::vector<DeviceWork> works);
+// Pure. Each operation, which has its time on the host, gets that of what it queued, from the first work to the end of the last; where it
+// queued nothing, none. Sums that are started (start_all_reduces) go on beside: the wait for them (wait_all_reduces) gets the time until
+// their end in which nothing else was done. Returns these works, in the order of their beginnings. `operations` are in the order of
+// their calls; works that none of them queued are left out, and if these are all, it returns nothing and changes nothing.
+std::optional<std::vector<DeviceWork>> give_device_times(std::vector<LoggedOperation>& operations,
+                                                         std::vector<DeviceWork> works);
 
 }  // namespace dp::trainer

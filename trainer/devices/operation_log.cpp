@@ -84,27 +84,26 @@ Result<void> OperationLog::settle() {
     if (!timeline_ || std::exchange(is_settled_, true)) return {};
     stop();
     auto works = DP_TRY(timeline_->works());
-    std::erase_if(works, [&](DeviceWork& one) {
-        one.operation -= forgotten_;  // unsigned: what is forgotten has a number far too large
-        return one.operation >= operations_.size();
-    });
     if (works.empty() && !operations_.empty())
         return fail(Fault::device,
                     "the GPU's profiler has reported nothing; is another one attached to this process?");
-    aside_ = give_device_times(operations_, std::move(works));
+    auto aside = give_device_times(operations_, std::move(works));
+    if (!aside)
+        return fail(Fault::device, "nothing that the GPU's profiler has reported belongs to an operation");
+    aside_ = std::move(*aside);
     return {};
 }
 
 void OperationLog::clear() {
+    if (timeline_) timeline_->stop();
     OperationLog fresh;
-    fresh.timeline_ = timeline_;
-    fresh.forgotten_ = forgotten_ + static_cast<std::uint32_t>(operations_.size());
+    fresh.timeline_ = std::move(timeline_);
     *this = std::move(fresh);
 }
 
 void OperationLog::begin(Operation operation, double flops, std::initializer_list<Use> uses) {
     is_inside_ = true;
-    if (!is_on_) return timeline_->begin(0, dp::trainer::name_of(operation), "");
+    if (!is_on_) return timeline_->begin(dp::trainer::name_of(operation), "");
     // The optimizer and the collectives are not a layer's.
     const std::uint32_t owner = operation < Operation::square_sum ? owner_of(uses) : 0;
     LoggedOperation one{operation, owner, 0, 0, flops, 0, static_cast<std::uint32_t>(uses_.size()), 0};
@@ -122,15 +121,13 @@ void OperationLog::begin(Operation operation, double flops, std::initializer_lis
         ++one.uses;
     }
     operations_.push_back(one);
-    if (timeline_)
-        timeline_->begin(forgotten_ + static_cast<std::uint32_t>(operations_.size()) - 1,
-                         dp::trainer::name_of(operation), owners_[owner]);
     operations_.back().begin = steady_nanoseconds();
+    if (timeline_) timeline_->begin(dp::trainer::name_of(operation), owners_[owner]);
 }
 
 void OperationLog::end() {
-    if (is_on_) operations_.back().end = steady_nanoseconds();
     if (timeline_) timeline_->end();
+    if (is_on_) operations_.back().end = steady_nanoseconds();
     is_inside_ = false;
 }
 

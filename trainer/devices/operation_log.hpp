@@ -121,7 +121,11 @@ class OperationLog {
     bool has_timeline() const { return timeline_ != nullptr; }
     // Tells the timeline of operations also while nothing is logged: for what only names them.
     void announce_all() { announces_ = true; }
-    // Waits for such a device, and gives each operation the time that the device took for it. Nothing is logged afterwards, until clear().
+    // For such a device.
+    void wait() {
+        if (timeline_) timeline_->wait();
+    }
+    // Waits for it, and gives each operation the time that the device took for it. Nothing is logged afterwards, until clear().
     Result<void> settle();
     // What it did beside that, in the order of their beginnings: collectives on a stream of their own.
     const std::vector<DeviceWork>& aside() const { return aside_; }
@@ -164,7 +168,6 @@ class OperationLog {
     };
     bool is_on_ = false, is_inside_ = false, is_settled_ = false, announces_ = false;
     std::shared_ptr<DeviceTimeline> timeline_;  // null: the device works while it is called
-    std::uint32_t forgotten_ = 0;               // operations by clear(), for the timeline's numbers
     std::vector<DeviceWork> aside_;
     std::vector<LoggedOperation> operations_;
     std::vector<LoggedUse> uses_;

@@ -66,7 +66,7 @@ struct MemoryProfile {
     std::int64_t peak_bytes() const;
 };
 
-// A rank's seconds of a step: the longest waits for nobody.
+// A rank's seconds of a step: the longest waits for nobody. All 0: it has no profile.
 struct RankTimes {
     double step = 0, communication = 0, load = 0;
 };
@@ -85,7 +85,7 @@ struct Profile {
     std::vector<ProfileRow> operations, layers;  // the longest first; a layer "" has what is no layer's
     std::optional<Peaks> peaks;
     MemoryProfile memory;
-    double overhead = 0;  // 0..1, of the profile itself
+    std::optional<double> overhead;  // 0..1, of the profile itself; nullopt: it is not known
     std::vector<RankTimes> ranks;
     std::vector<Advice> advice;
     std::string untried;  // why not all that may be faster was tried; "": it was

@@ -75,7 +75,7 @@ Json profile_json(const Profile& profile) {
             {"seconds", profile.seconds},
             {"median_seconds", profile.median},
             {"median_seconds_without", profile.median_without > 0 ? Json(profile.median_without) : Json()},
-            {"overhead", profile.overhead},
+            {"overhead", profile.overhead ? Json(*profile.overhead) : Json()},
             {"parts", by_name(profile.parts, kParts)},
             {"other", profile.other},
             {"hidden_communication", profile.hidden ? Json(*profile.hidden) : Json()},

@@ -75,8 +75,8 @@ std::string headline(const Profile& profile) {
     html += profile.seconds > 0
                 ? fmt::format(
                       "Steps {} to {}, the mean of them, as this rank took them. The profile itself takes "
-                      "{:.2f} % of a step.",
-                      profile.steps.first, profile.steps.last, 100 * profile.overhead)
+                      "{} of a step.",
+                      profile.steps.first, profile.steps.last, overhead_text(profile))
                 : "No step was profiled.";
     return html + "</p></header>\n";
 }

@@ -98,13 +98,22 @@ std::string memory_lines(const Profile& profile) {
 
 std::string ranks_line(const Profile& profile) {
     if (profile.ranks.size() < 2) return "";
-    const auto part = [](const RankTimes& one) { return one.step > 0 ? one.communication / one.step : 0; };
-    const auto [least, most] = std::ranges::minmax_element(profile.ranks, {}, part);
+    std::string unknown;
+    std::vector<std::size_t> known;
+    for (std::size_t rank = 0; rank < profile.ranks.size(); ++rank)
+        if (profile.ranks[rank].step > 0)
+            known.push_back(rank);
+        else
+            unknown += fmt::format("{}{}", unknown.empty() ? "; there is no profile of rank " : ", ", rank);
+    const auto part = [&](std::size_t rank) {
+        return profile.ranks[rank].communication / profile.ranks[rank].step;
+    };
+    if (known.empty()) return "";
+    const auto [least, most] = std::ranges::minmax(known, {}, part);
     std::string line = fmt::format("\n  ranks spend {} to {} of a step in communication",
-                                   percent(part(*least), 1), percent(part(*most), 1));
-    if (part(*most) - part(*least) > kStraggles)
-        line += fmt::format(": the others wait for rank {}", least - profile.ranks.begin());
-    return line + "\n";
+                                   percent(part(least), 1), percent(part(most), 1));
+    if (part(most) - part(least) > kStraggles) line += fmt::format(": the others wait for rank {}", least);
+    return line + unknown + "\n";
 }
 
 }  // namespace
@@ -120,14 +129,18 @@ std::string short_time(double seconds) {
     return fmt::format("{:.3g} µs", seconds * 1e6);
 }
 
+std::string overhead_text(const Profile& profile) {
+    return profile.overhead ? fmt::format("{:.2f} %", 100 * *profile.overhead)
+                            : std::string("a part that is not known");
+}
+
 std::string profile_text(const Profile& profile) {
     std::string text = fmt::format("profile of steps {} to {}: {} a step", profile.steps.first,
                                    profile.steps.last, short_time(profile.seconds));
     if (profile.median_without > 0)
         text += fmt::format(" (median {}, and {} before)", short_time(profile.median),
                             short_time(profile.median_without));
-    text += fmt::format("; the profile itself takes {:.2f} %\n  {}\n", 100 * profile.overhead,
-                        parts_line(profile));
+    text += fmt::format("; the profile itself takes {}\n  {}\n", overhead_text(profile), parts_line(profile));
     if (profile.peaks)
         text += fmt::format("  peak of this device, measured: {:.1f} GFLOP/s, {:.1f} GB/s\n",
                             profile.peaks->flops / 1e9, profile.peaks->bytes / 1e9);

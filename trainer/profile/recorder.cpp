@@ -32,6 +32,7 @@ void ProfileRecorder::follow(const ParameterSet& parameters, const Communicator&
         before_.clear();
         log_.clear();
         is_settled_ = false;
+        first_done_ = 0;
         problem_.clear();
     }
     log_.stop();
@@ -43,8 +44,16 @@ void ProfileRecorder::resumed(std::int64_t step) {
     if (steps_.empty()) range_ = steps_to_profile(wanted_, total_ - step);
 }
 
+// Waits for the device.
+std::int64_t ProfileRecorder::done() {
+    log_.wait();
+    return steady_nanoseconds();
+}
+
 void ProfileRecorder::on_step_begin() {
     ++taken_;
+    if (works_behind() && taken_ == 2 && taken_ < range_.first) first_done_ = done();
+    if (works_behind() && taken_ == range_.first) before_done_ = done();
     if (taken_ < range_.first || taken_ > range_.last) {
         began_ = steady_nanoseconds();
         return;
@@ -66,7 +75,8 @@ void ProfileRecorder::on_step_begin() {
 void ProfileRecorder::on_step() {
     const std::int64_t end = steady_nanoseconds();
     if (!now_) {
-        if (taken_ > 1 && taken_ < range_.first) before_.push_back(1e-9 * static_cast<double>(end - began_));
+        if (!works_behind() && taken_ > 1 && taken_ < range_.first)
+            before_.push_back(1e-9 * static_cast<double>(end - began_));
         return;
     }
     log_.stop();
@@ -81,8 +91,9 @@ void ProfileRecorder::on_step() {
 }
 
 void ProfileRecorder::settle() {
-    if (steps_.empty() || !log_.has_timeline() || is_settled_) return;
+    if (steps_.empty() || !works_behind() || is_settled_) return;
     is_settled_ = true;
+    all_done_ = done();
     if (const auto settled = log_.settle(); !settled) {
         problem_ = settled.error().message;
         steps_.clear();
@@ -94,15 +105,22 @@ void ProfileRecorder::settle() {
         RecordedStep& step = steps_[i];
         if (step.operations == 0) continue;
         const std::size_t after = step.first + step.operations;
+        // What the host did between two steps is of neither: an evaluation, a checkpoint.
+        const bool is_last = i + 1 == steps_.size() || after == all.size();
+        const std::int64_t between = is_last ? 0 : steps_[i + 1].begin - step.end;
         step.begin = all[step.first].begin;
-        step.end = i + 1 < steps_.size() && after < all.size() ? all[after].begin : all[after - 1].end;
-        step.background = 0;
+        step.end = is_last ? all[after - 1].end : std::max(all[after - 1].end, all[after].begin - between);
+        if (!log_.aside().empty()) step.background = 0;
         for (; aside != log_.aside().end() && aside->operation < after; ++aside)
             *step.background += aside->end - aside->begin;
     }
 }
 
 double ProfileRecorder::seconds_without() const {
+    if (works_behind())
+        return first_done_ == 0 ? 0
+                                : 1e-9 * static_cast<double>(before_done_ - first_done_) /
+                                      static_cast<double>(range_.first - 2);
     return before_.empty() ? 0 : spread_of(before_).median;
 }
 
@@ -112,7 +130,7 @@ double ProfileRecorder::seconds() const {
     return all.empty() ? 0 : spread_of(all).median;
 }
 
-double ProfileRecorder::overhead() const {
+std::optional<double> ProfileRecorder::overhead() const {
     constexpr std::int64_t kTries = 2000;
     std::int64_t profiled = 0;
     std::size_t operations = 0;
@@ -121,8 +139,12 @@ double ProfileRecorder::overhead() const {
         operations += step.operations;
     }
     if (profiled == 0) return 0;
-    if (log_.has_timeline())
-        return seconds_without() > 0 ? std::max(seconds() / seconds_without() - 1, 0.0) : 0;
+    if (works_behind()) {
+        if (seconds_without() == 0) return std::nullopt;
+        const double with =
+            1e-9 * static_cast<double>(all_done_ - before_done_) / static_cast<double>(steps_.size());
+        return std::max(with / seconds_without() - 1, 0.0);
+    }
     // With three tensors, as most have.
     OperationLog empty;
     std::array<float, 3> numbers{};

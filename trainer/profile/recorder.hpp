@@ -57,12 +57,14 @@ class ProfileRecorder {
     const std::string& problem() const { return problem_; }
 
     const std::vector<RecordedStep>& steps() const { return steps_; }
-    // The medians of a step's seconds: of the profiled ones, and of those before, but for the first; 0: there was none.
+    // The medians of a step's seconds: of the profiled ones, and of those before, but for the first; 0: there was none. Of a device that works
+    // behind its calls, those before have a mean, with what was between them.
     double seconds() const;
     double seconds_without() const;
     // How much of the profiled steps the profile itself took, 0..1: its operations, each as long as an empty one; where a device works behind
     // them, what these steps took longer than those before.
-    double overhead() const;
+    // nullopt: it is not known.
+    std::optional<double> overhead() const;
     // Bytes that the device held in the profiled steps.
     std::int64_t held() const { return held_; }
     StepRange range() const { return range_; }
@@ -82,6 +84,11 @@ class ProfileRecorder {
     std::vector<RecordedStep> steps_;
     std::string problem_;
     bool is_settled_ = false;
+    // Of a device that works behind its calls: when it had done all steps but the profiled ones and the first, these, and all.
+    std::int64_t first_done_ = 0, before_done_ = 0, all_done_ = 0;
+
+    bool works_behind() const { return log_.has_timeline(); }
+    std::int64_t done();
 };
 
 // Pure: what a parameter's operations are named: "ffn.1" of "ffn.1.weight".

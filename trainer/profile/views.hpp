@@ -23,6 +23,9 @@ std::string profile_trace(const ProfileRecorder& recorder, std::int64_t rank);
 // Why there is no advice.
 std::string no_advice(const Profile& profile);
 
+// What the profile itself takes of a step: "0.03 %".
+std::string overhead_text(const Profile& profile);
+
 // "12.3 ms", "45.6 µs".
 std::string short_time(double seconds);
 

@@ -20,8 +20,10 @@ namespace {
 #define DP_TEXT_OF(x) #x
 #define DP_TEXT(x) DP_TEXT_OF(x)
 constexpr const char* kCupti = "libcupti.so." DP_TEXT(DP_TRAINER_CUDA_MAJOR);
-constexpr std::array kKinds{CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
-                            CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET};
+// What the GPU did, and the calls of CUDA that queued it: of its two interfaces, because libraries use either.
+constexpr std::array kKinds{CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_ACTIVITY_KIND_DRIVER,
+                            CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
+                            CUPTI_ACTIVITY_KIND_MEMSET};
 // NVIDIA's tools set one of these to the library that hears of ranges.
 constexpr std::array kTools{"NVTX_INJECTION64_PATH", "CUDA_INJECTION64_PATH"};
 
@@ -36,8 +38,7 @@ struct Cupti {
     decltype(&cuptiActivityRegisterCallbacks) set_buffers;
     decltype(&cuptiActivityEnable) enable;
     decltype(&cuptiActivityDisable) disable;
-    decltype(&cuptiActivityPushExternalCorrelationId) push;
-    decltype(&cuptiActivityPopExternalCorrelationId) pop;
+    decltype(&cuptiActivitySetAttribute) set;
     decltype(&cuptiActivityFlushAll) flush;
     decltype(&cuptiActivityGetNextRecord) next;
     decltype(&cuptiActivityGetNumDroppedRecords) dropped;
@@ -61,8 +62,7 @@ struct Cupti {
         look_up(found.set_buffers, "cuptiActivityRegisterCallbacks");
         look_up(found.enable, "cuptiActivityEnable");
         look_up(found.disable, "cuptiActivityDisable");
-        look_up(found.push, "cuptiActivityPushExternalCorrelationId");
-        look_up(found.pop, "cuptiActivityPopExternalCorrelationId");
+        look_up(found.set, "cuptiActivitySetAttribute");
         look_up(found.flush, "cuptiActivityFlushAll");
         look_up(found.next, "cuptiActivityGetNextRecord");
         look_up(found.dropped, "cuptiActivityGetNumDroppedRecords");
@@ -107,41 +107,45 @@ class Receiver {
         if (cupti_.dropped(context, 0, &dropped) == CUPTI_SUCCESS) dropped_ += dropped;
     }
 
+    // Those whose call is known. Forgets all.
     std::vector<DeviceWork> works() {
         const std::lock_guard lock(mutex_);
         std::vector<DeviceWork> all;
-        for (const auto& [correlation, work] : works_)
-            if (const auto found = operations_.find(correlation); found != operations_.end()) {
+        for (auto& [call, work] : works_)
+            if (const auto found = calls_.find(call); found != calls_.end()) {
+                work.queued = found->second;
                 all.push_back(work);
-                all.back().operation = found->second;
             }
         forget();
         return all;
     }
 
+    // Records that were lost since it was asked last.
     std::size_t dropped() {
         const std::lock_guard lock(mutex_);
-        return dropped_;
+        return std::exchange(dropped_, 0);
     }
 
  private:
     std::mutex mutex_;
     Cupti cupti_{};
-    // By the number that CUPTI gives each call of CUDA: the operation it was in, and what came of it.
-    std::unordered_map<std::uint32_t, std::uint32_t> operations_;
+    // By the number that CUPTI gives each call of CUDA: when it began, and what came of it. NCCL queues its kernels in threads of its
+    // own, so the thread of a call says nothing.
+    std::unordered_map<std::uint32_t, std::int64_t> calls_;
     std::vector<std::pair<std::uint32_t, DeviceWork>> works_;
     std::size_t dropped_ = 0;
 
     void forget() {
-        operations_.clear();
+        calls_.clear();
         works_.clear();
     }
 
     void note(const CUpti_Activity& record) {
         switch (record.kind) {
-            case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION: {
-                const auto& said = reinterpret_cast<const CUpti_ActivityExternalCorrelation&>(record);
-                operations_[said.correlationId] = static_cast<std::uint32_t>(said.externalId);
+            case CUPTI_ACTIVITY_KIND_RUNTIME:
+            case CUPTI_ACTIVITY_KIND_DRIVER: {
+                const auto& call = reinterpret_cast<const CUpti_ActivityAPI&>(record);
+                calls_[call.correlationId] = static_cast<std::int64_t>(call.start);
                 return;
             }
             case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
@@ -156,9 +160,8 @@ class Receiver {
     }
     void add(const auto& record) {
         if (record.start != 0 && record.end >= record.start)  // else CUPTI could not tell
-            works_.emplace_back(record.correlationId,
-                                DeviceWork{0, static_cast<std::int64_t>(record.start),
-                                           static_cast<std::int64_t>(record.end), record.streamId});
+            works_.emplace_back(record.correlationId, DeviceWork{0, static_cast<std::int64_t>(record.start),
+                                                                 static_cast<std::int64_t>(record.end)});
     }
 };
 
@@ -178,7 +181,9 @@ void CUPTIAPI take_buffer(CUcontext context, std::uint32_t, std::uint8_t* buffer
 class NvtxRanges : public DeviceTimeline {
  public:
     void start() override {}
-    void begin(std::uint32_t, std::string_view name, const std::string& layer) override {
+    void stop() override {}
+    void wait() override {}
+    void begin(std::string_view name, const std::string& layer) override {
         text_ = name;
         if (!layer.empty()) text_.append(" ").append(layer);
         nvtxRangePushA(text_.c_str());
@@ -193,44 +198,48 @@ class NvtxRanges : public DeviceTimeline {
 class CuptiTimeline final : public NvtxRanges {
  public:
     CuptiTimeline(const Cupti& cupti, cudaStream_t stream) : cupti_(cupti), stream_(stream) {}
-    ~CuptiTimeline() override { stop(); }
+    ~CuptiTimeline() override { disable(); }
 
     Result<void> open() {
         Receiver::instance().set(cupti_);
         // Before anything is enabled, as its manual asks.
         DP_TRY(cupti_.done(cupti_.set_clock(steady_clock_now), "setting the clock of the profile"));
+        // Not a buffer for each thread: NCCL has a thread for each call.
+        std::uint8_t by_thread = 0;
+        std::size_t bytes = sizeof by_thread;
+        DP_TRY(cupti_.done(cupti_.set(CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER, &bytes, &by_thread),
+                           "setting up the profile's records"));
         DP_TRY(cupti_.done(cupti_.set_buffers(give_buffer, take_buffer), "asking for the profile's records"));
         // Now rather than in a step: what cannot work is said before the training.
         start();
-        DP_TRY(problem_);
-        stop();
+        disable();
         return problem_;
     }
 
     void start() override {
         if (std::exchange(is_on_, true)) return;
+        problem_ = {};
         for (const CUpti_ActivityKind kind : kKinds) keep(cupti_.enable(kind), "noting what the GPU does");
     }
-
-    void begin(std::uint32_t number, std::string_view name, const std::string& layer) override {
-        NvtxRanges::begin(number, name, layer);
-        keep(cupti_.push(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, number), "naming an operation");
+    void stop() override {
+        if (!is_on_) return;
+        disable();
+        cupti_.flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+        Receiver::instance().works();
+        Receiver::instance().dropped();
     }
-    void end() override {
-        std::uint64_t number = 0;
-        keep(cupti_.pop(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, &number), "naming an operation");
-        NvtxRanges::end();
-    }
+    void wait() override { cudaStreamSynchronize(stream_); }  // the device notices what is wrong
 
     Result<std::vector<DeviceWork>> works() override {
         if (const cudaError_t waited = cudaStreamSynchronize(stream_); waited != cudaSuccess)
             return fail(Fault::device, std::string("waiting for the GPU: ") + cudaGetErrorString(waited));
         // All that was noted has ended: none of it is cut off.
         keep(cupti_.flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED), "fetching what the GPU did");
-        stop();
-        DP_TRY(problem_);
+        disable();
         auto works = Receiver::instance().works();
-        if (const std::size_t dropped = Receiver::instance().dropped(); dropped > 0)
+        const std::size_t dropped = Receiver::instance().dropped();
+        DP_TRY(problem_);
+        if (dropped > 0)
             return fail(Fault::device, "CUPTI has lost " + std::to_string(dropped) +
                                            " records of the profile; profile fewer steps (--profile-steps)");
         return works;
@@ -242,7 +251,7 @@ class CuptiTimeline final : public NvtxRanges {
     bool is_on_ = false;
     Result<void> problem_;  // the first
 
-    void stop() {
+    void disable() {
         if (!std::exchange(is_on_, false)) return;
         for (const CUpti_ActivityKind kind : kKinds) keep(cupti_.disable(kind), "ending the profile");
     }

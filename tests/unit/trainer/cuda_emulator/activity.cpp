@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // CUPTI's activity records of the emulated GPU. As with NVIDIA's, a record is handed over in a buffer that was asked for, and only once
-// it was flushed; that of a call outside any push has no external correlation before it; and what is not enabled is not noted.
+// it was flushed, a call has a number that what it queued has, too; and what is not enabled is not noted.
 // DP_CUDA_EMULATOR_CUPTI=refuses: another profiler has it already; =silent: it notes nothing.
 #include "activity.hpp"
 
@@ -26,7 +26,6 @@ std::uint32_t calls = 0;
 CUpti_TimestampCallbackFunc clock_of_user = nullptr;
 CUpti_BuffersCallbackRequestFunc request = nullptr;
 CUpti_BuffersCallbackCompleteFunc complete = nullptr;
-thread_local std::vector<std::uint64_t> externals;
 
 std::string mode() {
     const char* said = std::getenv("DP_CUDA_EMULATOR_CUPTI");
@@ -64,8 +63,8 @@ void append(CUpti_ActivityKind kind, std::uint32_t call, std::uint64_t stream, s
 
 std::size_t size_of(CUpti_ActivityKind kind) {
     switch (kind) {
-        case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION:
-            return sizeof(CUpti_ActivityExternalCorrelation);
+        case CUPTI_ACTIVITY_KIND_RUNTIME:
+            return sizeof(CUpti_ActivityAPI);
         case CUPTI_ACTIVITY_KIND_MEMCPY:
             return sizeof(CUpti_ActivityMemcpy6);
         case CUPTI_ACTIVITY_KIND_MEMSET:
@@ -78,12 +77,10 @@ std::size_t size_of(CUpti_ActivityKind kind) {
 }  // namespace
 
 Activity::Activity(Did what, cudaStream_t stream)
-    : what_(what),
-      stream_(reinterpret_cast<std::uint64_t>(stream) & 0xFFFFFFFF),
-      has_external_(!externals.empty()) {
-    if (has_external_) external_ = externals.back();
+    : what_(what), stream_(reinterpret_cast<std::uint64_t>(stream) & 0xFFFFFFFF) {
     const std::lock_guard lock(mutex);
     is_noted_ = clock_of_user != nullptr && enabled.contains(kind_of(what)) && mode() != "silent";
+    if (is_noted_) called_ = clock_of_user();
 }
 
 void Activity::begin() {
@@ -95,11 +92,11 @@ void Activity::end() {
     const std::uint64_t now = clock_of_user();
     const std::lock_guard lock(mutex);
     const std::uint32_t call = ++calls;
-    if (has_external_ && enabled.contains(CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION)) {
-        CUpti_ActivityExternalCorrelation record{};
-        record.kind = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION;
-        record.externalKind = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
-        record.externalId = external_;
+    if (enabled.contains(CUPTI_ACTIVITY_KIND_RUNTIME)) {
+        CUpti_ActivityAPI record{};
+        record.kind = CUPTI_ACTIVITY_KIND_RUNTIME;
+        record.start = called_;
+        record.end = called_;
         record.correlationId = call;
         append(record);
     }
@@ -151,14 +148,7 @@ CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
     enabled.erase(kind);
     return CUPTI_SUCCESS;
 }
-CUptiResult cuptiActivityPushExternalCorrelationId(CUpti_ExternalCorrelationKind, std::uint64_t id) {
-    externals.push_back(id);
-    return CUPTI_SUCCESS;
-}
-CUptiResult cuptiActivityPopExternalCorrelationId(CUpti_ExternalCorrelationKind, std::uint64_t* last) {
-    if (externals.empty()) return CUPTI_ERROR_QUEUE_EMPTY;
-    *last = externals.back();
-    externals.pop_back();
+CUptiResult cuptiActivitySetAttribute(CUpti_ActivityAttribute, std::size_t*, void*) {
     return CUPTI_SUCCESS;
 }
 CUptiResult cuptiActivityFlushAll(std::uint32_t) {

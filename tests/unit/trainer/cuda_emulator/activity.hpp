@@ -22,9 +22,7 @@ class Activity {
     Did what_;
     std::uint64_t stream_;
     bool is_noted_;
-    std::uint64_t external_ = 0;  // what its thread called itself by then
-    bool has_external_ = false;
-    std::uint64_t begun_ = 0;
+    std::uint64_t called_ = 0, begun_ = 0;
 };
 
 // Waits for what the stream has queued; what is done while it lives, is done on the stream.
