@@ -153,6 +153,21 @@ TEST(SampleReader, SeesThisProcess) {
     EXPECT_GT(sample.node_memory_mib(), 0u);
 }
 
+TEST(SampleReader, HasTheScalarsOfAPageWithoutPhases) {
+    SampleReader reader;
+    PhasePage page;
+    log_scalar(page, "loss", 0.5, 30);
+    const auto sample = reader.read({{6, 0, {}, {}, {}}, {7, 0, 1, page, 30}}, kMs);
+    ASSERT_EQ(sample.scalars_size(), 1);
+    EXPECT_EQ(sample.scalars(0).task(), 1u);
+    EXPECT_EQ(sample.scalars(0).name(), "loss");
+    EXPECT_EQ(sample.scalars(0).step(), 30u);
+    EXPECT_EQ(sample.compute_ms_size(), 0);
+    const auto next = reader.read({{6, 0, {}, {}, {}}, {7, 0, 1, page, 34}}, 2 * kMs);
+    EXPECT_EQ(next.scalars_size(), 0) << "nothing new";
+    EXPECT_EQ(next.steps(1), 4u) << "the training's count, since the page has none";
+}
+
 TEST(SampleReader, TrafficIsThatOfAllInterfacesButLo) {
     const Traffic traffic = read_traffic(
         "Inter-|   Receive                                                |  Transmit\n"
