@@ -37,9 +37,9 @@ class SampleReader {
     record::Sample read(const std::vector<Rank>& ranks, int64_t now_ns,
                         std::optional<int64_t> details_at_ns = {});
     // Other ranks are here now, perhaps in processes that were here before.
-    void begin_generation() {
+    void begin_generation(uint32_t world_size) {
         steps_.clear();
-        scalars_.begin_generation();
+        scalars_.begin_generation(world_size);
     }
 
  private:

@@ -8,8 +8,15 @@
 #include <vector>
 
 namespace dp {
+namespace {
 
-void NewScalars::begin_generation() {
+constexpr uint32_t kFewRanks = 64;  // ranks of a world
+constexpr uint32_t kRarely = 10;
+
+}  // namespace
+
+void NewScalars::begin_generation(uint32_t world_size) {
+    is_large_ = world_size > kFewRanks;
     for (auto& [connection, process] : seen_)
         for (Seen& one : process) one.has_name = false;
 }
@@ -23,13 +30,17 @@ void NewScalars::add_to(record::Sample& sample, std::span<const Rank> ranks) {
             found->second = std::min(found->second, rank.rank);
             all.emplace_back(&rank, std::move(one));
         }
+    const bool is_turn = !is_large_ || samples_++ % kRarely == 0 ||
+                         std::ranges::any_of(ranks, [](const Rank& one) { return one.rank == 0; });
     std::map<uint64_t, OfProcess> seen;
     for (const Rank& rank : ranks) seen[rank.connection] = seen_[rank.connection];
     for (const auto& [rank, scalar] : all) {
         Seen& one = seen[rank->connection][scalar.place];
         if (scalar.logged == one.logged) continue;
         const bool is_finite = std::isfinite(scalar.value);
-        const bool is_told = lowest[scalar.name] == rank->rank || is_finite != one.is_finite;
+        const bool is_lowest = lowest[scalar.name] == rank->rank;
+        if (is_lowest && !is_turn && is_finite == one.is_finite) continue;  // later
+        const bool is_told = is_lowest || is_finite != one.is_finite;
         if (is_told && sample.scalars_size() == kMostScalarsInSample) continue;
         one.logged = scalar.logged;
         one.is_finite = is_finite;

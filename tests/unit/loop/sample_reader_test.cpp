@@ -137,7 +137,7 @@ TEST(SampleReader, WhoHasClosedItsWorldHasDoneNothingSince) {
 TEST(SampleReader, OfASurvivorOnlyWhatIsNewCounts) {
     SampleReader reader;
     reader.read({{3, getpid(), 1, page(5000, 50), 50}}, 100'000 * kMs);
-    reader.begin_generation();
+    reader.begin_generation(4);
     const auto sample = reader.read({{2, getpid(), 1, page(5400, 52), 52}}, 100'000 * kMs);
     EXPECT_EQ(sample.compute_ms(0), 400u);
     EXPECT_EQ(sample.steps(0), 2u);

@@ -63,10 +63,38 @@ TEST_F(NewScalarsTest, OfTheOthersWhatBecomesNoNumberOrOneAgain) {
 TEST_F(NewScalarsTest, ANewGenerationTellsNamesAgain) {
     log_scalar(pages[0], "loss", 3, 1);
     told();
-    scalars.begin_generation();
+    scalars.begin_generation(8);
     EXPECT_EQ(told(), Told()) << "a survivor has logged nothing yet";
     log_scalar(pages[0], "loss", 2, 1);
     EXPECT_EQ(told(), Told{"0/0=loss:2"});
+}
+
+TEST_F(NewScalarsTest, OfALargeWorldsOtherNodesOnlyNowAndThen) {
+    scalars.begin_generation(65);
+    size_t seen = 0;
+    for (uint64_t step = 1; step <= 30; ++step) {
+        log_scalar(pages[0], "loss", 3, step);
+        seen += told().size();
+    }
+    EXPECT_EQ(seen, 3u);
+    log_scalar(pages[0], "loss", NAN, 31);
+    told();
+    log_scalar(pages[0], "loss", NAN, 32);
+    EXPECT_EQ(told(), Told());
+    log_scalar(pages[0], "loss", 1, 33);
+    EXPECT_EQ(told(), Told{"0/0=:1"}) << "a number again: at once";
+}
+
+TEST(NewScalars, OfALargeWorldsRankZeroEachValue) {
+    NewScalars scalars;
+    scalars.begin_generation(1024);
+    PhasePage page;
+    record::Sample sample;
+    for (uint64_t step = 1; step <= 30; ++step) {
+        log_scalar(page, "loss", 3, step);
+        scalars.add_to(sample, std::vector<NewScalars::Rank>{{0, 0, 1, &page}});
+    }
+    EXPECT_EQ(sample.scalars_size(), 30);
 }
 
 TEST(NewScalars, AnotherProcessBeginsAnew) {
