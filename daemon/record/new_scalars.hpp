@@ -3,8 +3,8 @@
 // What of the scalars that a node's ranks log (dp_log_scalar) becomes a part of a sample: each new value of the lowest rank that logs a name,
 // because ranks mostly log the same, and people look at the lowest one's; of the other ranks, that a value is NaN or infinite, or finite again.
 // In a large world, nodes without rank 0 have those of every 10th sample only: they are shown where rank 0 does not log the name, as in the last
-// stage of a pipeline. So a record of a node whose 8 ranks log two grows by
-// 0.12 MB an hour, and one of 1,024 ranks by 1.6 (tests/bench/run record). Pure.
+// stage of a pipeline. So a record of a node whose 8 ranks log two grows by 0.12 MB an hour, and one of 1,024 ranks by 1.6 (tests/bench/run
+// record). Pure.
 #pragma once
 
 #include <array>

@@ -23,8 +23,8 @@ bool is_lower(const PointOfGeneration& one, const PointOfGeneration& other) {
     return one.point.value < other.point.value;
 }
 
-std::tuple<uint32_t, double> time_of(const PointOfGeneration& one) {
-    return {one.generation, one.point.at};
+std::tuple<uint32_t, double, int64_t> time_of(const PointOfGeneration& one) {
+    return {one.generation, one.point.at, one.point.step};
 }
 
 void take_if(std::optional<ScalarPoint>& best, const ScalarPoint& point, const auto& is_better) {
@@ -115,7 +115,7 @@ Scalars ScalarReader::take() {
             if (course.highest) take_if(one.highest, *course.highest, std::greater());
             one.courses.push_back({generation, course.rank, {}});
         }
-        std::ranges::stable_sort(all.points, {}, time_of);
+        std::ranges::sort(all.points, {}, time_of);
         auto course = one.courses.begin();
         for (const PointOfGeneration& point : all.points) {
             while (course->generation != point.generation) ++course;
@@ -123,7 +123,8 @@ Scalars ScalarReader::take() {
         }
         std::erase_if(one.courses, [](const auto& empty) { return empty.points.empty(); });
     }
-    std::ranges::stable_sort(out_.not_finite, {}, [](const NotFinite& one) { return one.point.at; });
+    std::ranges::sort(out_.not_finite, {},
+                      [](const NotFinite& one) { return std::tie(one.point.at, one.rank, one.name); });
     return std::move(out_);
 }
 
