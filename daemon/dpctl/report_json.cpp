@@ -133,6 +133,54 @@ Json json_of(const RecordedTransports& transports) {
     return out;
 }
 
+// JSON has no number for those that are not finite.
+Json number_of(double value) {
+    if (std::isfinite(value)) return value;
+    return std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
+}
+
+Json json_of(const ScalarPoint& point) {
+    return {{"at", rounded(point.at)}, {"step", point.step}, {"value", number_of(point.value)}};
+}
+
+Json json_of(const ScalarSeries& series) {
+    const auto or_none = [](const auto& point) { return point ? json_of(*point) : Json(); };
+    Json out = {{"name", series.name},
+                {"first", json_of(series.first)},
+                {"last", json_of(series.last)},
+                {"lowest", or_none(series.lowest)},
+                {"highest", or_none(series.highest)},
+                {"courses", Json::array()}};
+    for (const auto& course : series.courses) {
+        Json at = Json::array(), steps = Json::array(), values = Json::array();
+        for (const ScalarPoint& point : course.points) {
+            at.push_back(rounded(point.at));
+            steps.push_back(point.step);
+            values.push_back(number_of(point.value));
+        }
+        out["courses"].push_back({{"generation", course.generation},
+                                  {"rank", course.rank},
+                                  {"at", std::move(at)},
+                                  {"step", std::move(steps)},
+                                  {"value", std::move(values)}});
+    }
+    return out;
+}
+
+Json json_of(const Scalars& scalars) {
+    Json out = {{"series", Json::array()},
+                {"left_out", scalars.left_out},
+                {"not_finite", Json::array()},
+                {"not_finite_left_out", scalars.not_finite_left_out}};
+    for (const ScalarSeries& one : scalars.series) out["series"].push_back(json_of(one));
+    for (const NotFinite& one : scalars.not_finite) {
+        Json told = {{"name", one.name}, {"rank", one.rank}, {"generation", one.generation}};
+        told.update(json_of(one.point));
+        out["not_finite"].push_back(std::move(told));
+    }
+    return out;
+}
+
 Json json_of(const NodeRecord& node, const NodeTimeline& timeline, double window) {
     Json out = {{"node_rank", node.node_rank},
                 {"host", node.host},
@@ -202,6 +250,7 @@ Json json_of(const ReportedRun& one) {
     out["transports"] = json_of(run.transports);
     out["transports_left_out"] = run.transports.left_out;
     out["environment"] = json_of(run.environment);
+    out["scalars"] = json_of(one.timeline.scalars);
     return out;
 }
 

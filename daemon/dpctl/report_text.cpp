@@ -16,7 +16,7 @@ namespace dp {
 namespace {
 
 // Of a terminal's width, and of its height.
-constexpr size_t kBar = 60, kMostTasks = 40, kMostStacksShown = 10, kMostSeen = 12;
+constexpr size_t kBar = 60, kMostTasks = 40, kMostStacksShown = 10, kMostSeen = 12, kMostNotFiniteShown = 10;
 
 std::string percent(double part, double all) {
     return all > 0 ? fmt::format("{:.1f} %", 100 * part / all) : "-";
@@ -267,6 +267,31 @@ std::string environment_text(const RecordedRun& run) {
     return out;
 }
 
+// What a program logs has as many digits as a float.
+std::string point_in_words(const ScalarPoint& point) {
+    return fmt::format("{:.6g}", point.value) +
+           (point.step > 0 ? fmt::format(" at step {}", point.step) : " at " + at(point.at));
+}
+
+std::string scalars_text(const Scalars& scalars) {
+    if (scalars.series.empty()) return "";
+    std::vector<std::vector<std::string>> lines = {{"name", "rank", "first", "last", "lowest", "highest"}};
+    for (const ScalarSeries& one : scalars.series)
+        lines.push_back({one.name, std::to_string(one.courses.front().rank), point_in_words(one.first),
+                         point_in_words(one.last), one.lowest ? point_in_words(*one.lowest) : "-",
+                         one.highest ? point_in_words(*one.highest) : "-"});
+    std::string out = "\n  scalars, of the lowest rank that logs each\n" + aligned(lines, 4, {false, true});
+    if (scalars.left_out > 0)
+        out += fmt::format("    and {} of more than {} names\n", plural(scalars.left_out, "value"),
+                           kMostScalarNames);
+    const size_t shown = std::min(scalars.not_finite.size(), kMostNotFiniteShown);
+    for (const NotFinite& one : std::span(scalars.not_finite).first(shown))
+        out += fmt::format("    rank {}: {} is {}\n", one.rank, one.name, point_in_words(one.point));
+    const size_t more = scalars.not_finite.size() - shown + scalars.not_finite_left_out;
+    if (more > 0) out += fmt::format("    and {} that are NaN or infinite\n", plural(more, "more value"));
+    return out;
+}
+
 std::string problems_text(const Report& report) {
     std::string out;
     for (const auto& problem : report.problems) out += "problem: " + problem + "\n";
@@ -334,8 +359,9 @@ std::string report_text(const Report& report) {
     for (const auto& one : report.runs)
         out += (&one == &report.runs.front() ? "" : "\n") + heading(one.run) +
                goodput_text(one.timeline.ledger, one.timeline.allocated) + generations_text(one.run) +
-               preflight_text(one.run) + start_text(one.run) + tasks_text(one) + transports_text(one.run) +
-               environment_text(one.run) + events_text(one.run);
+               preflight_text(one.run) + start_text(one.run) + tasks_text(one) +
+               scalars_text(one.timeline.scalars) + transports_text(one.run) + environment_text(one.run) +
+               events_text(one.run);
     return out + jobs_text(report);
 }
 

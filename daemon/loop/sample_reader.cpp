@@ -105,6 +105,7 @@ record::Sample SampleReader::read(const std::vector<Rank>& ranks, int64_t now_ns
     record::Sample sample;
     std::map<ConnectionId, Counted> worlds;
     std::map<pid_t, int64_t> cpu;
+    std::vector<NewScalars::Rank> logging;
     for (const Rank& rank : ranks) {
         Counted before, now;
         if (rank.connection) {
@@ -112,6 +113,9 @@ record::Sample SampleReader::read(const std::vector<Rank>& ranks, int64_t now_ns
             if (rank.page)
                 now = {phase_times(*rank.page, now_ns).value_or(before.phases), rank.page->steps,
                        rank.page->ended_count};
+            if (rank.page)
+                logging.push_back(
+                    {static_cast<uint32_t>(&rank - ranks.data()), rank.rank, *rank.connection, &*rank.page});
             if (rank.page && details_at_ns && sample.details_size() < kMostInDetail)
                 add_detail(sample, static_cast<uint32_t>(&rank - ranks.data()),
                            ended_phases(*rank.page, before.ended_phases, now_ns), *details_at_ns);
@@ -139,6 +143,7 @@ record::Sample SampleReader::read(const std::vector<Rank>& ranks, int64_t now_ns
         sample.add_cpu_ms(ms_since(cpu_before, cpu_now));
         sample.add_memory_mib(rank.pid > 0 ? resident_mib(rank.pid) : 0);
     }
+    scalars_.add_to(sample, logging);
     worlds_ = std::move(worlds);
     cpu_ns_ = std::move(cpu);
     drop_zeros(*sample.mutable_idle_ms());

@@ -14,6 +14,7 @@
 #include "common/phase_page.hpp"
 #include "engine/local_ranks.hpp"
 #include "record.pb.h"
+#include "record/new_scalars.hpp"
 
 namespace dp {
 
@@ -36,7 +37,10 @@ class SampleReader {
     record::Sample read(const std::vector<Rank>& ranks, int64_t now_ns,
                         std::optional<int64_t> details_at_ns = {});
     // Other ranks are here now, perhaps in processes that were here before.
-    void begin_generation() { steps_.clear(); }
+    void begin_generation(uint32_t world_size) {
+        steps_.clear();
+        scalars_.begin_generation(world_size);
+    }
 
  private:
     struct Counted {
@@ -47,6 +51,7 @@ class SampleReader {
     std::map<ConnectionId, Counted> worlds_;  // that are open
     std::map<pid_t, int64_t> cpu_ns_;
     std::map<uint32_t, int64_t> steps_;  // the training's count, by rank
+    NewScalars scalars_;
     std::optional<Traffic> traffic_;
 };
 

@@ -44,7 +44,7 @@ void StepRecorder::begin_generation(const DaemonConfig& config, const NodePlan& 
     generation_ = plan.generation;
     told_.clear();
     ranks_ = config.ranks.size();
-    samples_.begin_generation();
+    samples_.begin_generation(config.world_size);
     details_.begin_generation();
     sampled_ = Clock::now();
     world_size_ = config.world_size;

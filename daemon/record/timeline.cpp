@@ -171,8 +171,8 @@ class TaskFiller {
 class NodeFiller {
  public:
     NodeFiller(const RecordedRun& run, const Resumed& resumed, const NodeRecord& node, double window,
-               NodeTimeline& out)
-        : node_(node), window_(window), out_(out), steps_(node.tasks.size()) {
+               NodeTimeline& out, ScalarReader& scalars)
+        : node_(node), window_(window), out_(out), scalars_(scalars), steps_(node.tasks.size()) {
         for (size_t local = 0; local < node.tasks.size(); ++local)
             fillers_.emplace_back(segments_of(node.tasks[local], node, run, resumed), window,
                                   out.tasks[local]);
@@ -190,9 +190,11 @@ class NodeFiller {
             if (entry->has_generation()) {
                 ranks = std::min(static_cast<size_t>(entry->generation().ranks_size()), fillers_.size());
                 std::ranges::fill(steps_, 0);
+                scalars_.begin_generation(entry->generation());
                 before = at;
             } else if (entry->has_sample()) {
                 fill(entry->sample(), {before, at}, ranks);
+                scalars_.note(entry->sample(), at);
                 before = at;
             }
         }
@@ -203,6 +205,7 @@ class NodeFiller {
     const NodeRecord& node_;
     double window_;
     NodeTimeline& out_;
+    ScalarReader& scalars_;
     std::vector<TaskFiller> fillers_;
     std::vector<int64_t> steps_;  // the training's count, by task
 
@@ -264,14 +267,17 @@ Try<Timeline> read_timeline(const RecordedRun& run, size_t runs) {
     timeline.window = std::max(run.seconds, 0.001) / static_cast<double>(timeline.windows);
     timeline.nodes.resize(run.nodes.size());
     const Resumed resumed = resumed_after(run);
+    ScalarReader scalars(std::max(kMostPoints / runs, kFewestPoints));
     for (size_t i = 0; i < run.nodes.size(); ++i) {
         NodeTimeline& node = timeline.nodes[i];
         node.windows.resize(timeline.windows);
         node.tasks.resize(run.nodes[i].tasks.size());
         for (auto& task : node.tasks) task.windows.resize(timeline.windows);
-        if (const auto filled = NodeFiller(run, resumed, run.nodes[i], timeline.window, node).fill(); !filled)
+        if (const auto filled = NodeFiller(run, resumed, run.nodes[i], timeline.window, node, scalars).fill();
+            !filled)
             return fail(printable(run.nodes[i].path) + ": " + filled.error().message);
     }
+    timeline.scalars = scalars.take();
     for (size_t window = 0; window < timeline.windows; ++window) split_communication(timeline, window);
     for (auto& node : timeline.nodes)
         for (auto& task : node.tasks)

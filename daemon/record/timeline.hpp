@@ -11,6 +11,7 @@
 
 #include "base/failure.hpp"
 #include "record/run.hpp"
+#include "record/scalars.hpp"
 #include "record/spent.hpp"
 
 namespace dp {
@@ -46,6 +47,7 @@ struct Timeline {
     std::vector<NodeTimeline> nodes;  // as in RecordedRun
     SpentTimes ledger{};              // of all tasks
     double allocated = 0;             // task-seconds: what the ledger sums to
+    Scalars scalars;                  // what the program has logged
 };
 
 // Reads the files again. Fails if one has gone, or has changed. `runs`: how many share the windows that there may be.

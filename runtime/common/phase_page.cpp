@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -25,6 +27,22 @@ template <typename Word>
 void store(Word& shared, Word value) {
     static_assert(std::atomic_ref<Word>::is_always_lock_free);
     std::atomic_ref(shared).store(value, std::memory_order_release);
+}
+
+constexpr size_t kNameBytes = kMaxScalarName + 1;
+using Name = std::array<uint64_t, kNameBytes / sizeof(uint64_t)>;
+static_assert(sizeof(Name) == kNameBytes && sizeof(Name) == sizeof(PhasePage::Scalar::name));
+
+Name words_of(std::string_view name) {
+    Name words{};
+    std::memcpy(words.data(), name.data(), name.size());
+    return words;
+}
+
+std::string name_of(const PhasePage::Scalar& scalar) {
+    char bytes[kNameBytes];
+    std::memcpy(bytes, scalar.name, sizeof bytes);
+    return {bytes, strnlen(bytes, sizeof bytes)};
 }
 
 }  // namespace
@@ -58,8 +76,10 @@ void enter_phase(PhasePage& shared, uint64_t phase, int64_t now_ns) {
     store(shared.sequence, shared.sequence + 1);
 }
 
-// The first call begins the first step: the time before it belongs to none.
+// The first call begins the first step: the time before it belongs to none. Nothing before the first phase: without phases nobody knows who
+// waits for whom.
 void end_step(PhasePage& shared, int64_t now_ns) {
+    if (shared.version != kPhasePageVersion) return;
     PhaseTimes times = shared.total_ns;
     times[shared.phase] += now_ns - shared.since_ns;
     int64_t own = 0;
@@ -73,6 +93,28 @@ void end_step(PhasePage& shared, int64_t now_ns) {
     store(shared.last_step_ns, now_ns);
     for (size_t phase = 0; phase < kPhases; ++phase) store(shared.at_step_ns[phase], times[phase]);
     store(shared.sequence, shared.sequence + 1);
+}
+
+bool is_scalar_name(std::string_view name) {
+    return !name.empty() && name.size() <= kMaxScalarName &&
+           std::ranges::all_of(name, [](char c) { return c >= ' ' && c <= '~'; });
+}
+
+bool log_scalar(PhasePage& shared, std::string_view name, double value, uint64_t step) {
+    const Name words = words_of(name);
+    for (PhasePage::Scalar& one : shared.scalars) {
+        const bool is_new = one.logged == 0;
+        if (!is_new && !std::ranges::equal(one.name, words)) continue;
+        store(shared.sequence, shared.sequence + 1);
+        if (is_new)
+            for (size_t i = 0; i < words.size(); ++i) store(one.name[i], words[i]);
+        store(one.step, step);
+        store(one.value, std::bit_cast<uint64_t>(value));
+        store(one.logged, one.logged + 1);
+        store(shared.sequence, shared.sequence + 1);
+        return true;
+    }
+    return false;
 }
 
 // Reads the sequence number before and after the page: the order within one read is the kernel's.
@@ -115,6 +157,17 @@ std::vector<PhaseInterval> ended_phases(const PhasePage& page, uint64_t count, i
         const size_t phase = one.step_and_phase & 0xff;
         at = until;
         if (phase < kPhases) found.push_back({from, until, phase, one.step_and_phase >> 8});
+    }
+    return found;
+}
+
+std::vector<LoggedScalar> logged_scalars(const PhasePage& page) {
+    std::vector<LoggedScalar> found;
+    for (size_t i = 0; i < kMostScalars && page.scalars[i].logged > 0; ++i) {
+        const PhasePage::Scalar& one = page.scalars[i];
+        std::string name = name_of(one);
+        if (is_scalar_name(name))
+            found.push_back({i, one.logged, std::move(name), std::bit_cast<double>(one.value), one.step});
     }
     return found;
 }

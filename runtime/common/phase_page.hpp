@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The page in which a rank says what it is doing (dp_phase) and how long its steps take (dp_at_step): a memfd that libdp writes and
-// the node's daemon reads. A change of phase costs the rank reading a clock and a few stores, and no system call.
+// The page in which a rank says what it is doing (dp_phase), how long its steps take (dp_at_step) and how its training goes (dp_log_scalar):
+// a memfd that libdp writes and the node's daemon reads. A change of phase costs the rank reading a clock and a few stores, and no system call.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace dp {
@@ -28,6 +30,9 @@ inline constexpr size_t kOwnTimes = 32;
 
 // The number of phases that have ended which are kept.
 inline constexpr size_t kEndedPhases = 128;
+
+// The number of scalars that a rank can log, and the bytes of a name of one. The page has room for one byte more, which stays 0.
+inline constexpr size_t kMostScalars = 8, kMaxScalarName = 31;
 
 // Its content, word by word. Times are CLOCK_MONOTONIC.
 struct PhasePage {
@@ -51,6 +56,16 @@ struct PhasePage {
     uint64_t since_step = 0;  // steps by since_ns
     uint64_t ended_count = 0;
     Ended ended[kEndedPhases]{};
+    // The same, since a later version, also in a page whose version is 0 because no phase has begun: what was logged last, by name. Those
+    // that are there stay where they are.
+    struct Scalar {
+        uint64_t logged = 0;                           // how often; 0: this and the next ones are free
+        uint64_t step = 0;                             // by the training's own count
+        uint64_t value = 0;                            // a double's bits
+        uint64_t name[(kMaxScalarName + 1) / 8] = {};  // its bytes, then zeros
+        bool operator==(const Scalar&) const = default;
+    };
+    Scalar scalars[kMostScalars]{};
 
     bool operator==(const PhasePage&) const = default;
 };
@@ -64,6 +79,11 @@ int64_t monotonic_ns();
 void begin_phases(PhasePage& shared, uint64_t phase, int64_t now_ns);
 void enter_phase(PhasePage& shared, uint64_t phase, int64_t now_ns);
 void end_step(PhasePage& shared, int64_t now_ns);
+
+// Whether a scalar can have this name: 1 to kMaxScalarName bytes of printable ASCII.
+bool is_scalar_name(std::string_view name);
+// The rank's side, likewise. False: there are kMostScalars others. `name` is one.
+bool log_scalar(PhasePage& shared, std::string_view name, double value, uint64_t step);
 
 // The daemon's side. Returns a consistent page or nothing, whatever the rank does to the file meanwhile.
 std::optional<PhasePage> read_phase_page(int fd);
@@ -82,6 +102,17 @@ struct PhaseInterval {
 // Those that have ended since there were `count` of them, oldest first, as far as they are kept; none if the page is not one of ours. Whatever
 // its content, they follow one another, and none ends later than now. Pure.
 std::vector<PhaseInterval> ended_phases(const PhasePage& page, uint64_t count, int64_t now_ns);
+
+// A scalar as it was logged last.
+struct LoggedScalar {
+    size_t place = 0;     // in the page
+    uint64_t logged = 0;  // how often
+    std::string name;
+    double value = 0;
+    uint64_t step = 0;
+};
+// Whatever the page's content, each has a name that a scalar can have. Pure.
+std::vector<LoggedScalar> logged_scalars(const PhasePage& page);
 
 // How much of its last steps the rank spent on its own, each apart from the waits for others: their median, in which a step counts half
 // as much as the one kHalfLife later. Nothing before kHalfLife steps, of a rank that never says that it waits, or if the page is not one of ours. Pure.

@@ -245,7 +245,7 @@ Result<wire::NextWorld> Client::rejoin(std::chrono::milliseconds timeout) {
 }
 
 void Client::tell_progress(uint64_t step) {
-    if (phases_.page() == Phases::Page::ours) phases_.end_step();
+    phases_.end_step(step);
     const std::unique_lock guard(write_mutex_, std::try_to_lock);
     if (!guard) return;
     // Most calls end here, so what costs more than a clock comes after it.
@@ -263,17 +263,35 @@ void Client::tell_progress(uint64_t step) {
     if (sent > 0 && static_cast<size_t>(sent) < frame.size()) shutdown(socket_.get(), SHUT_RDWR);
 }
 
-Result<void> Client::enter_phase(dp_phase_kind phase) {
+bool Client::is_fork() const {
     const Phases::Page page = phases_.page();
-    if (page == Phases::Page::parents || (page == Phases::Page::none && getpid() != owner_))
-        return in_a_fork();
+    return page == Phases::Page::parents || (page == Phases::Page::none && getpid() != owner_);
+}
+
+void Client::tell_page(std::optional<int> made) {
+    if (!made) return;
+    wire::FromRank message;
+    message.mutable_phases()->set_fd(*made);
+    tell(message);
+}
+
+Result<void> Client::enter_phase(dp_phase_kind phase) {
+    if (is_fork()) return in_a_fork();
     const auto entered = phases_.enter(static_cast<uint64_t>(phase));
     if (!entered) return error(DP_ERROR_INVALID, entered.error().message);
-    if (*entered) {
-        wire::FromRank message;
-        message.mutable_phases()->set_fd(**entered);
-        tell(message);
-    }
+    tell_page(*entered);
+    return {};
+}
+
+Result<void> Client::log_scalar(std::string_view name, double value) {
+    if (is_fork()) return in_a_fork();
+    const auto logged = phases_.log(name, value);
+    if (!logged) return error(DP_ERROR_INVALID, logged.error().message);
+    tell_page(logged->made);
+    if (!logged->others.empty())
+        return error(DP_ERROR_TOO_LARGE, "a rank logs at most " + std::to_string(kMostScalars) +
+                                             " scalars; \"" + std::string(name) +
+                                             "\" would be one more than " + logged->others);
     return {};
 }
 

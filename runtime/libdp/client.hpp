@@ -49,6 +49,9 @@ class Client {
     // Enters a phase. Except for the first time, reads a clock and makes a few stores.
     Result<void> enter_phase(dp_phase_kind phase);
 
+    // Logs a scalar of the training's present step; as cheap. `name` is one (is_scalar_name).
+    Result<void> log_scalar(std::string_view name, double value);
+
     // From now on, delivers events also while no call is in progress; earlier ones at once, on this thread.
     uint64_t on_event(Events::Callback callback);
     void forget(uint64_t watch) { events_.forget(watch); }
@@ -65,6 +68,8 @@ class Client {
     std::mutex sequences_mutex_;
     std::map<std::pair<std::string, std::vector<uint32_t>>, uint64_t> sequences_;
     Phases phases_;
+    bool is_fork() const;                     // of the rank
+    void tell_page(std::optional<int> made);  // its descriptor
     PendingCalls calls_;
     std::optional<uint32_t> left_generation_;  // the last one
     std::mutex next_mutex_;                    // guards the next two

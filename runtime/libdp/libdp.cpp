@@ -42,6 +42,7 @@ static_assert(static_cast<int>(dp::Dimension::tensor) == DP_TENSOR &&
               static_cast<int>(dp::Dimension::data) == DP_DATA &&
               static_cast<int>(dp::Dimension::pipeline) == DP_PIPELINE);
 static_assert(DP_PHASE_CHECKPOINT + 1 == dp::kPhases);
+static_assert(DP_MAX_SCALARS == dp::kMostScalars && DP_MAX_SCALAR_NAME_BYTES == dp::kMaxScalarName);
 
 thread_local std::string last_error;
 
@@ -289,6 +290,20 @@ dp_status dp_phase(dp_context* context, dp_phase_kind phase) {
             return fail(DP_ERROR_INVALID,
                         "dp_phase needs a dp_phase_kind, not " + std::to_string(static_cast<long>(phase)));
         return status_of(context->client->enter_phase(phase));
+    });
+}
+
+dp_status dp_log_scalar(dp_context* context, const char* name, double value) {
+    return guarded(context, [&] {
+        const std::string_view given = name ? name : "";
+        if (given.size() > dp::kMaxScalarName)
+            return fail(DP_ERROR_TOO_LARGE,
+                        "a scalar's name has at most " + std::to_string(dp::kMaxScalarName) + " bytes: \"" +
+                            dp::printable(given, 60) + "\" has " + std::to_string(given.size()));
+        if (!dp::is_scalar_name(given))
+            return fail(DP_ERROR_INVALID, "a scalar needs a name of printable ASCII characters, not \"" +
+                                              dp::printable(given) + "\"");
+        return status_of(context->client->log_scalar(given, value));
     });
 }
 

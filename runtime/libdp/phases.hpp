@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// This rank's phase (dp_phase), in a page that its node's daemon reads (common/phase_page.hpp).
+// This rank's phase (dp_phase) and what it logs (dp_log_scalar), in a page that its node's daemon reads (common/phase_page.hpp).
 #pragma once
 
 #include <fcntl.h>
@@ -10,6 +10,9 @@
 #include <atomic>
 #include <cerrno>
 #include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
 
 #include "base/errno_text.hpp"
 #include "base/failure.hpp"
@@ -40,19 +43,33 @@ class Phases {
         return *mark == 1 ? Page::ours : Page::parents;
     }
     // Enters a phase; makes the page if there is none. Thread-safe; fails if there is no memory or descriptor
-    // for it. Returns its descriptor the first time: the daemon must be told.
+    // for it. Returns its descriptor if it was made: the daemon must be told.
     Try<std::optional<int>> enter(uint64_t phase) {
         const std::lock_guard guard(mutex_);
-        if (!page_) {
-            DP_TRY(make());
+        const auto made = DP_TRY(make_if_missing());
+        if (page_->version == 0)
             begin_phases(*page_, phase, monotonic_ns());
-            return file_.get();
-        }
-        enter_phase(*page_, phase, monotonic_ns());
-        return std::nullopt;
+        else
+            enter_phase(*page_, phase, monotonic_ns());
+        return made;
     }
-    // A step has ended. Nothing before the first phase: without phases nobody knows who waits for whom. Thread-safe; never waits.
-    void end_step() {
+    // The same for a scalar of the training's present step. `name` is one (is_scalar_name).
+    struct Logged {
+        std::optional<int> made;
+        std::string others;  // that have taken all places: it was not logged
+    };
+    Try<Logged> log(std::string_view name, double value) {
+        const std::lock_guard guard(mutex_);
+        Logged logged{DP_TRY(make_if_missing()), {}};
+        if (!log_scalar(*page_, name, value, step_.load(std::memory_order_relaxed)))
+            for (const LoggedScalar& one : logged_scalars(*page_))
+                logged.others += (logged.others.empty() ? "" : ", ") + one.name;
+        return logged;
+    }
+    // A step has ended, by the training's own count. Thread-safe; never waits.
+    void end_step(uint64_t step) {
+        step_.store(step, std::memory_order_relaxed);
+        if (page() != Page::ours) return;
         const std::unique_lock guard(mutex_, std::try_to_lock);
         if (guard && page_) dp::end_step(*page_, monotonic_ns());
     }
@@ -62,12 +79,19 @@ class Phases {
     std::mutex mutex_;
     Fd file_;
     PhasePage* page_ = nullptr;  // shared
+    std::atomic<uint64_t> step_{0};
     // 1; the kernel zeroes it in a fork (MADV_WIPEONFORK). Asking for the pid would be a system call.
     std::atomic<unsigned char*> mark_{nullptr};
 
+    Try<std::optional<int>> make_if_missing() {
+        if (page_) return std::nullopt;
+        DP_TRY(make());
+        return file_.get();
+    }
     Try<void> make() {
         const auto failed = [](const char* call) {
-            return fail(std::string("cannot make the page for dp_phase: ") + call + ": " + errno_text(errno));
+            return fail(std::string("cannot make the page for dp_phase and dp_log_scalar: ") + call + ": " +
+                        errno_text(errno));
         };
         const auto map = [](size_t bytes, int flags, int fd) {
             return mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);

@@ -166,6 +166,32 @@ def add_details(report):
     return report
 
 
+def add_scalars(report):
+    """A loss that falls, is taken up again after the restart and is lost once, on rank 3 for good; and a throughput."""
+    for seed, run in enumerate(report["runs"]):
+        middle = run["generations"][0]["until"]
+        courses = [{"generation": number, "rank": 0, "at": [middle * number + 10.0 * i for i in range(1, 101)],
+                    "step": list(range(3800 * number + 40, 3800 * number + 4001 + 40 * number, 40))[:100]} for number in (0, 1)]
+        for course in courses:
+            course["value"] = [round(2.5 / (1 + step / 1000) + 0.1 * seed, 4) for step in course["step"]]
+        lost = courses[1]
+        lost["value"][50] = "NaN"
+        rates = [{**course, "value": [48000.5] * 100} for course in courses]
+        run["scalars"] = {
+            "series": [series_of("loss", courses), series_of("samples_per_second", rates)], "left_out": 0,
+            "not_finite": [{"name": "loss", "rank": rank, "generation": 1, "at": lost["at"][50], "step": lost["step"][50], "value": "NaN"} for rank in (0, 3)],
+            "not_finite_left_out": 0}
+    return report
+
+
+def series_of(name, courses):
+    points = [{"at": at, "step": step, "value": value} for course in courses
+              for at, step, value in zip(course["at"], course["step"], course["value"])]
+    numbers = [point for point in points if point["value"] != "NaN"]
+    return {"name": name, "first": points[0], "last": points[-1], "lowest": min(numbers, key=lambda one: one["value"]),
+            "highest": max(numbers, key=lambda one: one["value"]), "courses": courses}
+
+
 def make_hostile(value):
     """The same report with hostile texts in every place that holds free text."""
     value["problems"] = [HOSTILE, LONG]
@@ -188,6 +214,11 @@ def make_hostile(value):
         for node in run["nodes"]:
             if "preflight" in node:
                 node["preflight"].update({"verdict": HOSTILE, "findings": [HOSTILE, LONG], "measures": [{"name": HOSTILE, "value": None, "unit": HOSTILE}]})
+        if "scalars" in run:
+            nowhere = {"at": HOSTILE, "step": None, "value": HOSTILE}
+            run["scalars"]["series"] += [{**nowhere, "name": HOSTILE + LONG, "first": nowhere, "last": None, "courses": [
+                {"generation": HOSTILE, "rank": HOSTILE, "at": [HOSTILE], "step": [], "value": [HOSTILE, 1e308, -1e308, 0]}]}, {"name": "none", "courses": []}]
+            run["scalars"]["not_finite"].append({"name": HOSTILE, "rank": HOSTILE, **nowhere})
         if "transports" in run:
             run["transports"] += [{"from": 0, "to": 1, "via": HOSTILE, "channels": 1}, {"from": 10**9, "to": -1, "via": LONG, "channels": 0}]
             run["environment"]["common"].update({HOSTILE: HOSTILE, "__proto__": "x", "long": LONG})

@@ -90,6 +90,9 @@ def test_mistakes_are_one_line_each(cluster, python, programs):
             "no value": "a value is bytes or a string, not int", "no phase": "there is no phase 'lunch'; there are idle, compute",
             "no call-back": "on_event needs a function to call, not 'print'", "no group": "a group is made by World.group, not of [0, 1]",
             "nobody's group": "a group's members are ranks from 0 to 0, at least one, not []", "a stranger's group": "at least one, not [0, 1]",
+            "a child's scalar": "no error, but None", "no number": "the scalar 'loss' is a number, not 'low'",
+            "no name": "a scalar needs a name of printable ASCII characters", "a long name": "a scalar's name has at most 31 bytes",
+            "too many": "a rank logs at most 8 scalars; \"8\" would be one more than 0, 1, 2",
             "too much": "an amount is a whole number", "no step": "a step is a whole number from 0 to", "a throwing id": "SystemExit(3)",
             "closing while others call": "no error, but '20 times'",
             "closed": "the world is closed", "an event after close": "the world is closed"}.items():
@@ -117,6 +120,7 @@ with dp.open() as world:
     world.on_event(lambda event: print(event.kind)).close()
     with dp.phase("load"):
         dp.step(total)
+        dp.log_scalar("loss", 0.5)
     group: dp.Group = world.tensor.group
     world.broadcast(b"", group)
 for owner in (dp, dp.World):
@@ -188,12 +192,14 @@ import slurm_dp as dp, slurm_dp.torch as on
 world = dp.open()
 said = []
 world.step, world.enter_phase = said.append, said.append
+world.log_scalar = lambda *scalar: said.append(scalar)
 trainer, state = types.SimpleNamespace(global_step=7), types.SimpleNamespace(global_step=9)
 one, other = on.StepCallback(), on.TrainerCallback()
 assert isinstance(one, Base) and isinstance(other, Base)
 one.on_train_start(trainer, None); one.on_train_batch_start(trainer, None, None, 0)
 one.on_train_batch_end(trainer, None, None, None, 0); one.on_train_end(trainer, None)
 other.on_train_begin(None, state, None, model=None); other.on_step_begin(None, state, None); other.on_step_end(None, state, None)
+other.on_log(None, state, None, logs={"loss": 0.5, "learning_rate": 0.1}, model=None); other.on_log(None, state, None)
 other.on_train_end(None, state, None)
 print(*said)
 """
@@ -201,4 +207,4 @@ print(*said)
 
 def test_call_backs_of_training_loops_report_steps_and_phases(cluster, python):
     done = cluster.run([python, "-c", CALLBACKS], check=True)
-    assert done.stdout.split() == "load compute 7 load idle load compute 9 load idle".split()
+    assert done.stdout.split() == "load compute 7 load idle load compute 9 load ('loss', 0.5) idle".split()

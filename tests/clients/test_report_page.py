@@ -12,7 +12,7 @@ import browsing
 import pytest
 from localcluster.harness import BUILD
 from localcluster.names import CHECKOUT
-from made_up_report import add_details, make_hostile, make_report
+from made_up_report import add_details, add_scalars, make_hostile, make_report
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -203,10 +203,10 @@ def test_hostile_texts_stay_texts(opened):
 
 
 def test_hostile_details_stay_texts(opened):
-    browser = opened(make_hostile(add_details(make_report(8))))
+    browser = opened(make_hostile(add_scalars(add_details(make_report(8)))))
     browser.execute_script("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     check_sections(browser)
-    for name in ("events", "preflight", "transports", "environment"):
+    for name in ("events", "preflight", "transports", "environment", "scalars"):
         assert "window.pwned=1" in browser.find_element(By.ID, f"run-0-{name}").get_attribute("textContent") or name == "transports"
     assert browser.find_elements(By.CSS_SELECTOR, "main img") == []
     assert browser.execute_script("return document.scripts.length") == 2
@@ -214,7 +214,7 @@ def test_hostile_details_stay_texts(opened):
 
 def test_what_is_not_known_has_no_section(opened):
     browser = opened(make_report(8))
-    for name in ("preflight", "transports", "environment"):
+    for name in ("preflight", "transports", "environment", "scalars"):
         assert browser.find_elements(By.ID, f"run-0-{name}") == []
     assert browser.find_elements(By.CSS_SELECTOR, "#run-0-events details") == []
 
@@ -279,6 +279,43 @@ def test_the_preflight_is_a_table(opened):
     browser = opened(add_details(make_report(8)))
     assert browser.find_element(By.CSS_SELECTOR, "#run-0-preflight tbody tr").text == \
         "node01 fit, with remarks 0.4 s clock: nothing synchronizes it; memory 12.5 GB/s"
+
+
+def test_the_loss_is_a_chart_over_the_steps(opened):
+    browser = opened(add_scalars(make_report(8)))
+    section = browser.find_element(By.ID, "run-0-scalars")
+    loss, rate = section.find_elements(By.TAG_NAME, "svg")
+    assert loss.get_attribute("aria-label") == "loss over training steps: between 0.2841 and 2.4038; NaN first at step 5,840"
+    assert rate.get_attribute("aria-label") == "samples_per_second over training steps: between 48,000.5 and 48,000.5"
+    assert "generation 1" in loss.text and len(loss.find_elements(By.CSS_SELECTOR, ".restart")) == 1
+    # A line a generation, of which the second begins left of where the first ends; and the cross of the value that is lost.
+    lines = [path.get_attribute("d") for path in loss.find_elements(By.TAG_NAME, "path")]
+    first, second, cross = (re.findall(r"[ML]([\d.]+) ([\d.]+)", line) for line in lines)
+    assert len(first) == 100 and len(second) == 99 and lines[1].count("M") == 2
+    assert float(second[0][0]) < float(first[-1][0]) and float(first[0][1]) < float(first[-1][1])
+    assert float(second[49][0]) < float(cross[0][0]) + 3 < float(second[50][0]) and cross[0][1] == "17"
+    assert [one.text for one in section.find_elements(By.CSS_SELECTOR, "ul:not(.keys) li")] == [
+        "Rank 0: loss is NaN at step 5,840.", "Rank 3: loss is NaN at step 5,840."]
+    assert section.find_element(By.CSS_SELECTOR, "tbody tr").text == \
+        "loss 0 2.4038 at step 40 0.2841 at step 7,800 0.2841 at step 7,800 2.4038 at step 40"
+
+
+def test_scalars_without_steps_are_over_time(opened):
+    report = add_scalars(make_report(8))
+    for course in report["runs"][0]["scalars"]["series"][0]["courses"]:
+        course["step"] = [0] * 100
+    browser = opened(report)
+    assert browser.find_element(By.CSS_SELECTOR, "#run-0-scalars svg").get_attribute("aria-label").startswith("loss over seconds: between")
+
+
+def test_the_losses_of_several_runs_are_in_one_chart(opened):
+    browser = opened(add_scalars(make_report(8, runs=3)))
+    charts = browser.find_elements(By.CSS_SELECTOR, "#comparison figure")
+    assert [chart.find_element(By.TAG_NAME, "figcaption").text for chart in charts] == ["loss (over training steps)", "samples_per_second (over training steps)"]
+    names = [key.text for key in charts[0].find_elements(By.CSS_SELECTOR, ".keys li")]
+    assert len(names) == 3 and all(name.startswith("step 1") for name in names), names
+    dashes = {path.get_attribute("stroke-dasharray") for path in charts[0].find_elements(By.CSS_SELECTOR, "svg[role=img] path[stroke-dasharray]")}
+    assert len(dashes) == 3, "each run has a line of its own, in black and white, too"
 
 
 @pytest.mark.parametrize("report", [

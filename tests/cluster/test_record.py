@@ -17,6 +17,7 @@ pytestmark = pytest.mark.usefixtures("one_step_each")
 
 RANK = os.path.join(BUILD, "tests/rank")
 DPCTL = os.path.join(BUILD, "bin/dpctl")
+TRAINER = os.path.join(BUILD, "bin/trainer")
 RECORDS = "/home/alice/records"
 with open(os.path.join(CHECKOUT, "packaging/schemas/report.schema.json"), encoding="utf-8") as file:
     SCHEMA = jsonschema.Draft202012Validator(json.load(file))
@@ -144,6 +145,62 @@ def test_a_death_ends_the_record_with_its_reason(cluster):
     run = only_run(cluster)
     assert run["outcome"] == {"how": "failed", "reason": "rank 1 on node01 was killed by signal 11 (SIGSEGV)"}
     assert all(node["is_complete"] for node in run["nodes"]), "the rest was written after the ranks were killed"
+
+
+def test_the_loss_of_a_training_is_recorded(cluster):
+    train = [TRAINER, "--model=linear", "--epochs=20", "--json=/home/alice/summary.json"]
+    cluster.run([*TWO_NODES, "--dp-record-interval=0.1", *train], timeout=120, check=True)
+    with open(cluster.host_path("/home/alice/summary.json"), encoding="utf-8") as file:
+        summary = json.load(file)
+    scalars = only_run(cluster)["scalars"]
+    series = {one["name"]: one for one in scalars["series"]}
+    assert sorted(series) == ["loss", "samples_per_second", "test_loss"] and scalars["not_finite"] == [], scalars
+    last = series["test_loss"]["last"]
+    assert last["step"] == summary["steps"] and last["value"] == pytest.approx(summary["test_loss"]), (last, summary)
+    loss = series["loss"]
+    assert loss["last"]["step"] == summary["steps"] and loss["lowest"]["value"] < loss["first"]["value"], loss
+    course = loss["courses"][0]
+    assert len(loss["courses"]) == 1 and course["rank"] == 0 and len(course["step"]) > 1 and course["step"] == sorted(course["step"]), course
+    assert series["samples_per_second"]["highest"]["value"] > 0
+    said = cluster.run([DPCTL, "report", RECORDS], check=True).stdout
+    assert re.search(rf"\n    loss +0  .* at step {summary['steps']}  ", said), said
+
+
+# Rank 3's loss is lost, rank 0's is not; after the restart rank 1 logs it, and there are no steps.
+LOGS = """import os, time
+import slurm_dp as dp
+world = dp.open()
+for number in range(1, 31):
+    if world.generation == 0:
+        dp.step(number)
+        dp.log_scalar("loss", float("nan") if world.rank == 3 and number > 10 else 1 / number)
+    elif world.rank > 0:
+        dp.log_scalar("loss", 7)
+    time.sleep(0.02)
+world.barrier()
+if world.generation == 0 and world.rank == 2:
+    time.sleep(0.5)
+    os.kill(os.getpid(), 9)
+world.wait("nobody sets this", timeout=600) if world.generation == 0 else None
+"""
+
+
+def test_what_any_program_logs_is_recorded_by_generation(cluster):
+    cluster.run(["mkdir", "-p", RECORDS], check=True)
+    with open(cluster.host_path(f"{RECORDS}/logs.py"), "w", encoding="ascii") as script:
+        script.write(LOGS)
+    python = os.path.join(CHECKOUT, "packaging/python")
+    done = cluster.run(["env", f"PYTHONPATH={python}", f"LD_LIBRARY_PATH={BUILD}/lib", *TWO_NODES, "--dp-on-failure=restart", "--no-kill", "--dp-record-interval=0.1",
+                        "python3", f"{RECORDS}/logs.py"], timeout=120)
+    assert done.returncode == 0, done.stderr
+    run = only_run(cluster)
+    loss, = run["scalars"]["series"]
+    first, second = loss["courses"]
+    assert [first["generation"], first["rank"], second["generation"], second["rank"]] == [0, 0, 1, 1], loss
+    assert first["step"][-1] == 30 and first["value"][-1] == pytest.approx(1 / 30) and set(second["step"]) == {0} and set(second["value"]) == {7}, loss
+    lost, = run["scalars"]["not_finite"]
+    assert lost["rank"] == 3 and 10 < lost["step"] <= 30 and lost["value"] == "NaN", lost
+    assert run["goodput"] is None, "nobody said what it did"
 
 
 # The daemons kill what is in their step: not who writes what they saw.

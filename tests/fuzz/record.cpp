@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/fd.hpp"
+#include "common/phase_page.hpp"
 #include "record/details.hpp"
 #include "record/run.hpp"
 #include "record/timeline.hpp"
@@ -48,6 +49,14 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                 fuzz::must(!calls.ranks.empty() && calls.frames.size() <= kMostFrames, "calls are a rank's");
         const auto timeline = read_timeline(run);
         fuzz::must(timeline.has_value(), "what was read once is read again");
+        fuzz::must(timeline->scalars.series.size() <= kMostScalarNames, "there are no more names");
+        for (const ScalarSeries& series : timeline->scalars.series) {
+            fuzz::must(is_scalar_name(series.name) && !series.courses.empty(),
+                       "a scalar has a name and a value");
+            size_t points = 0;
+            for (const auto& course : series.courses) points += course.points.size();
+            fuzz::must(points > 0 && points <= kMostPoints, "no more can be shown");
+        }
         double sum = 0;
         for (const double one : timeline->ledger) {
             fuzz::must(one >= 0, "no time is negative");

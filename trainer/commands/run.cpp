@@ -93,7 +93,14 @@ class Watching final : public Observer {
         report_.on_log(log, schedule);
         for (const auto& other : also_) other->on_log(log, schedule);
     }
+    bool wants_progress() const override { return world_.facts() != nullptr; }
+    void on_progress(const ProgressReport& progress) override {
+        world_.log_scalar("loss", progress.loss);
+        world_.log_scalar("samples_per_second", progress.samples_per_second);
+    }
     void on_epoch(const EpochReport& epoch, const Schedule& schedule) override {
+        world_.log_scalar("test_loss", epoch.test_loss);
+        if (epoch.test_accuracy) world_.log_scalar("test_accuracy", *epoch.test_accuracy);
         report_.on_epoch(epoch, schedule);
         for (const auto& other : also_) other->on_epoch(epoch, schedule);
     }

@@ -33,6 +33,11 @@ class World {
         if (context_) (void)context_->phase(phase);
     }
 
+    // Logs a number of the training for dpctl report (dp_log_scalar); as cheap.
+    void log_scalar(const char* name, double value) {
+        if (context_) (void)context_->log_scalar(name, value);
+    }
+
     // Whether this rank checks the files that all ranks of its node see.
     bool is_first_of_node() const { return !context_ || context_->world().local_rank == 0; }
 

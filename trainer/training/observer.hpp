@@ -34,6 +34,13 @@ struct LogReport {
     std::int64_t skipped;  // of the steps
 };
 
+// How this rank's steps went since the last such report, or since the epoch began. It asks nothing of other ranks.
+struct ProgressReport {
+    StepPlace place;            // of the last of them
+    double loss;                // mean over this rank's samples; NaN if all steps were skipped
+    double samples_per_second;  // of all ranks together
+};
+
 // Where a training resumes.
 struct ResumeReport {
     std::int64_t step;  // is made
@@ -73,6 +80,9 @@ class Observer {
     virtual void on_phase(Phase) {}  // from now on
     virtual void on_step(std::int64_t /*epoch*/, std::int64_t /*step*/, const Schedule&) {}  // from 1
     virtual void on_log(const LogReport& /*report*/, const Schedule& /*schedule*/) {}
+    // About once a second and at the end of each epoch, if it is wanted: it may wait for the device.
+    virtual bool wants_progress() const { return false; }
+    virtual void on_progress(const ProgressReport& /*report*/) {}
     virtual void on_epoch(const EpochReport& /*report*/, const Schedule& /*schedule*/) {}
     virtual void on_resume(const ResumeReport& /*report*/, const Schedule& /*schedule*/) {}
     // Ranks had died, and the training goes on.

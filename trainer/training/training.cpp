@@ -78,6 +78,9 @@ class Evaluation {
     Tensor metrics_;  // f64 [2]
 };
 
+// How often a rank says how it goes (dp_log_scalar): about as often as it is recorded.
+constexpr double kProgressSeconds = 1;
+
 // A run's state; train() below shows the sequence.
 class Run {
  public:
@@ -175,6 +178,7 @@ class Run {
         const Progress begun = earlier > 0 ? resumed_ : Progress{};
         train_step_.begin_epoch({begun.loss, begun.correct}, begun.skipped_in_epoch);
         if (run_.settings.log_every > 0 && earlier > 0) log_.begin(counts(resumed_.step));
+        if (run_.observer.wants_progress()) own_log_.begin(counts(before + earlier));
         const std::int64_t a_step = run_.settings.batch * run_.settings.accumulate;
         for (std::int64_t step = earlier; step < steps; ++step) {
             const StepPlace place{number, step + 1, before + step + 1};
@@ -219,6 +223,7 @@ class Run {
     TrainStep train_step_;
     Evaluation evaluation_;
     StepLog log_;
+    StepLog own_log_{0, false};                   // for on_progress()
     double earlier_loss_ = 0;                     // this rank's, of the epochs before this one
     Progress resumed_;                            // what was made before this training went on
     std::optional<Checkpointing> checkpointing_;  // where there are checkpoints
@@ -238,10 +243,12 @@ class Run {
         DP_TRY(run_.device.status());
         run_.observer.on_step(place.epoch, place.step, run_.schedule);
         if (is_told) DP_TRY(tell(place));
+        if (run_.observer.wants_progress()) tell_progress(place);
         if (!checkpointing_) return {};
-        std::optional<StepLog::PausedTimer> paused;
+        std::optional<StepLog::PausedTimer> paused, own_paused;
         return checkpointing_->after_step(place.number, [&] {
             paused.emplace(log_);
+            own_paused.emplace(own_log_);
             return train_step_.progress(place.number);
         });
     }
@@ -249,6 +256,19 @@ class Run {
     // This rank's counts after `steps` steps.
     StepCounts counts(std::int64_t steps) {
         return {steps, train_step_.skipped(), earlier_loss_ + train_step_.metrics().loss};
+    }
+
+    void tell_progress(const StepPlace& place) {
+        const bool is_end =
+            place.step == run_.schedule.steps_per_epoch || place.number == run_.schedule.total_steps;
+        const double seconds = own_log_.seconds();
+        if (seconds < kProgressSeconds && !is_end) return;
+        const StepCounts now = counts(place.number), since = own_log_.since(now);
+        const auto steps = static_cast<double>(since.steps - since.skipped);
+        const auto of_a_step = static_cast<double>(run_.settings.batch * run_.settings.accumulate);
+        run_.observer.on_progress({place, since.loss / (steps * of_a_step),
+                                   static_cast<double>(since.steps * run_.schedule.global_batch) / seconds});
+        own_log_.begin(now);
     }
 
     // Reports the steps since the last report to the observer. Every rank calls.

@@ -9,8 +9,9 @@
         for number, batch in enumerate(batches):
             with dp.phase("load"):
                 batch = batch.to(device)
-            train(batch)
+            loss = train(batch)
             dp.step(number)
+            dp.log_scalar("loss", loss)
 
 Outside a step, dp.open() is a world of one, so that a script runs in a notebook as it is. slurm_dp.torch starts torch.distributed on it.
 Every failure is a dp.Error: one line that says what was tried, who is missing, and what to do. `python3 -m slurm_dp` prints the world.
@@ -24,7 +25,7 @@ import threading
 from ._api import Changes, Event, Group, Place, Watch, World
 from ._library import PHASES, Error, Library
 
-__all__ = ["Changes", "Error", "Event", "Group", "Place", "Watch", "World", "current", "open", "phase", "step"]
+__all__ = ["Changes", "Error", "Event", "Group", "Place", "Watch", "World", "current", "log_scalar", "open", "phase", "step"]
 __version__ = "0.1.0"
 
 _lock = threading.Lock()
@@ -69,6 +70,14 @@ def step(number: int) -> None:
     is open."""
     if _opened is not None:
         _opened.step(number)
+
+
+def log_scalar(name: str, value: float) -> None:
+    """Logs a number of the training for `dpctl report` (--dp-record), as TensorBoard's add_scalar: "loss", "samples_per_second". Meant to follow
+    dp.step; may be NaN. A rank logs up to 8 names of up to 31 ASCII characters. A tensor on a GPU is waited for. Does nothing where no world is
+    open, and in a forked child."""
+    if world := current():
+        world.log_scalar(name, value)
 
 
 class phase:  # pylint: disable=invalid-name  # reads as dp.phase("load")

@@ -199,6 +199,10 @@ class World:
         """Says how far the training is, so that a message about this rank's death can say so. Meant for every step; never waits."""
         raise NotImplementedError
 
+    def log_scalar(self, name: str, value: float) -> None:
+        """Logs a number of the training, such as "loss" or "samples_per_second", for dpctl report; see slurm_dp.log_scalar."""
+        raise NotImplementedError
+
     def enter_phase(self, phase: str) -> None:
         """Says what this rank does from now on: "idle", "compute", "load", "communication" or "checkpoint"."""
         raise NotImplementedError

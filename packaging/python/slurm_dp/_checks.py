@@ -79,6 +79,14 @@ def facts(given):
         raise Error("invalid", f"facts are a dictionary of names and values, not {given!r}") from None
 
 
+def scalar(name, given):
+    """A tensor with one element is a number, too."""
+    try:
+        return text(name, "a scalar's name"), float(given)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise Error("invalid", f"the scalar {name!r} is a number, not {given!r:.200}") from None
+
+
 def phase(name):
     if name not in PHASES:
         raise Error("invalid", f"there is no phase {name!r}; there are {', '.join(PHASES)}")

@@ -89,6 +89,7 @@ _QUICK_PROTOTYPES = {
     "dp_at_step": (None, [_context, ctypes.c_uint64]),
     "dp_enable_rejoin": (None, [_context]),
     "dp_phase": (_status, [_context, ctypes.c_int]),
+    "dp_log_scalar": (_status, [_context, _text, ctypes.c_double]),
 }
 
 

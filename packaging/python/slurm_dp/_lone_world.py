@@ -108,6 +108,9 @@ class LoneWorld(World):
     def step(self, number):
         _checks.number(number, 64, "a step", signed=False)
 
+    def log_scalar(self, name, value):
+        _checks.scalar(name, value)
+
     def enter_phase(self, phase):
         _checks.phase(phase)
         self._phase = phase

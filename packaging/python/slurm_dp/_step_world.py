@@ -198,6 +198,11 @@ class StepWorld(World):
                 number = _checks.number(number, 64, "a step", signed=False)
             self._at_step(self._context, number)
 
+    def log_scalar(self, name, value):
+        name, number = _checks.scalar(name, value)
+        if self.is_open:
+            self._library.check(self._library.dp_log_scalar(self._context, name, number))
+
     def enter_phase(self, phase):
         number = _checks.phase(phase)
         if not self.is_open:

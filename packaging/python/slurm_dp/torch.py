@@ -20,7 +20,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from . import Error, World, current, open as open_world, step
+from . import Error, World, current, log_scalar, open as open_world, step
 
 __all__ = ["init_process_group"]
 
@@ -308,7 +308,7 @@ def _hugging_face_callback():
     from transformers import TrainerCallback as Base
 
     class TrainerCallback(Base):
-        """Reports steps and phases of Hugging Face's Trainer: Trainer(callbacks=[slurm_dp.torch.TrainerCallback()])."""
+        """Reports steps, phases and losses of Hugging Face's Trainer: Trainer(callbacks=[slurm_dp.torch.TrainerCallback()])."""
 
         def on_train_begin(self, args, state, control, **_):
             _enter("load")
@@ -319,6 +319,11 @@ def _hugging_face_callback():
         def on_step_end(self, args, state, control, **_):
             step(state.global_step)
             _enter("load")
+
+        def on_log(self, args, state, control, logs=None, **_):
+            for name in ("loss", "eval_loss"):
+                if name in (logs or {}):
+                    log_scalar(name, logs[name])
 
         def on_train_end(self, args, state, control, **_):
             _enter("idle")

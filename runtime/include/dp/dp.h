@@ -188,6 +188,22 @@ typedef enum dp_phase_kind {
  * descriptor for the page; training may continue. Not async-signal-safe. */
 dp_status dp_phase(dp_context* context, dp_phase_kind phase);
 
+/* ---- scalars: how the training goes, for `dpctl report` ---- */
+
+/* Of one rank: the number of names that it logs, and the bytes of one. */
+#define DP_MAX_SCALARS 8
+#define DP_MAX_SCALAR_NAME_BYTES 31
+
+/* Logs a number of this rank's training, as TensorBoard's add_scalar: the value that `name` ("loss",
+ * "samples_per_second") has at the step that dp_at_step reported last (0: none was). May be NaN or infinite. A step
+ * with --dp-record records the last value of about every second, of the node's lowest rank that logs the name; of the
+ * other ranks, that a value is NaN or infinite. Call it after dp_at_step, as often as you like: it writes a few words
+ * to the page that dp_phase writes to, and only the first call of the two makes system calls. DP_ERROR_TOO_LARGE if
+ * the name is longer than DP_MAX_SCALAR_NAME_BYTES, or would be one more than DP_MAX_SCALARS. DP_ERROR_INVALID if it
+ * is NULL, empty or not of printable ASCII characters, and as dp_phase; training may continue. Not
+ * async-signal-safe. */
+dp_status dp_log_scalar(dp_context* context, const char* name, double value);
+
 /* ---- collectives: every member of the group calls, in the same order ---- */
 
 /* Waits until every member of the group has called; group == NULL means the whole world. In all collectives

@@ -148,6 +148,11 @@ class Context {
     // The phase that this rank is in from now on (dp_phase).
     Result<void> phase(dp_phase_kind phase) { return check(dp_phase(get(), phase)); }
 
+    // A number of the training, for its report (dp_log_scalar).
+    Result<void> log_scalar(const char* name, double value) {
+        return check(dp_log_scalar(get(), name, value));
+    }
+
     Result<EventWatch> on_event(EventWatch::Callback callback) {
         return EventWatch::make(get(), std::move(callback));
     }

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The record of a long step that nobody has run: bench-records DIR NODES RANKS_PER_NODE SECONDS. Each rank trains, in phases so short that a
-// page keeps no more of them a second; rank 1 is slow, and in the middle all begin again.
+// page keeps no more of them a second, and logs its loss and throughput; rank 1 is slow, and in the middle all begin again.
 #include <sys/stat.h>
 
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "common/phase_page.hpp"
 #include "record/detail_schedule.hpp"
 #include "record/entries.hpp"
+#include "record/new_scalars.hpp"
 
 namespace {
 
@@ -62,6 +65,8 @@ class NodeFile {
     std::mt19937 random_;
     std::ofstream out_;
     DetailSchedule details_;
+    NewScalars scalars_;
+    std::vector<PhasePage> pages_ = std::vector<PhasePage>(shape_.ranks_per_node);
 
     std::string host() const { return "bench" + std::to_string(node_); }
     std::string path_in(const std::string& folder) const {
@@ -83,6 +88,7 @@ class NodeFile {
             begin.mutable_generation()->add_ranks(rank(local));
         add(from_ms, begin);
         details_.begin_generation();
+        scalars_.begin_generation(shape_.nodes * shape_.ranks_per_node);
         for (uint32_t local = 0; local < shape_.ranks_per_node; ++local) {
             record::Entry started;
             started.mutable_moment()->set_kind(record::Moment::STARTED);
@@ -92,6 +98,7 @@ class NodeFile {
         }
         for (int64_t at = from_ms + 1000; at <= until_ms; at += 1000) {
             record::Entry entry = sample();
+            add_scalars(*entry.mutable_sample(), number, static_cast<uint64_t>(at / 1000 * kSteps));
             if (details_.is_on(std::chrono::seconds(at / 1000), true, (kUnixMs + at) / 1000,
                                shape_.nodes * shape_.ranks_per_node))
                 add_details(*entry.mutable_sample(), static_cast<uint64_t>(at / 1000 * kSteps));
@@ -117,6 +124,17 @@ class NodeFile {
         sample.set_sent_kib(1'000'000 + random_() % 100'000);
         sample.set_received_kib(1'000'000 + random_() % 100'000);
         return entry;
+    }
+
+    void add_scalars(record::Sample& sample, uint32_t generation, uint64_t step) {
+        std::vector<NewScalars::Rank> ranks;
+        for (uint32_t local = 0; local < shape_.ranks_per_node; ++local) {
+            const double noise = static_cast<double>(random_() % 1000) / 1e4;
+            log_scalar(pages_[local], "loss", 10 / std::log2(2 + static_cast<double>(step)) + noise, step);
+            log_scalar(pages_[local], "samples_per_second", 1e4 * (1 + noise), step);
+            ranks.push_back({local, rank(local), uint64_t{generation} << 32 | local, &pages_[local]});
+        }
+        scalars_.add_to(sample, ranks);
     }
 
     // Of the last second: each step loads, computes and communicates.

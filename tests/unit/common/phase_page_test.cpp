@@ -9,11 +9,15 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <numeric>
 #include <random>
+#include <string>
 #include <thread>
+#include <tuple>
+#include <vector>
 
 #include "base/fd.hpp"
 
@@ -33,6 +37,7 @@ class SharedPage {
         const auto page = read_phase_page(fd.get());
         return page ? phase_times(*page, now_ns) : std::nullopt;
     }
+    PhasePage read() const { return *read_phase_page(fd.get()); }
     Fd fd;
 
  private:
@@ -172,6 +177,75 @@ TEST(PhasePage, AFileThatIsTooShortOrForEverBeingWrittenIsNone) {
 }
 
 // The writer's clock ticks once a change, so that the sum of all times is the number of changes.
+// name, value, step of each, by its place.
+using Told = std::vector<std::tuple<std::string, double, uint64_t>>;
+Told told(const PhasePage& page) {
+    Told all;
+    for (const LoggedScalar& one : logged_scalars(page)) all.emplace_back(one.name, one.value, one.step);
+    return all;
+}
+
+TEST(PhasePage, AScalarIsWhatWasLoggedLast) {
+    SharedPage page;
+    EXPECT_EQ(told(page.read()), Told());
+    EXPECT_TRUE(log_scalar(*page, "loss", 2.5, 1));
+    EXPECT_TRUE(log_scalar(*page, "samples_per_second", 1e9, 1));
+    EXPECT_TRUE(log_scalar(*page, "loss", -0.25, 7));
+    EXPECT_EQ(told(page.read()), (Told{{"loss", -0.25, 7}, {"samples_per_second", 1e9, 1}}));
+    EXPECT_EQ(logged_scalars(page.read())[0].logged, 2u);
+    EXPECT_FALSE(phase_times(page.read(), 1)) << "no phase has begun";
+    begin_phases(*page, 1, 100);
+    end_step(*page, 200);
+    EXPECT_TRUE(phase_times(page.read(), 200));
+    EXPECT_EQ(told(page.read()).size(), 2u) << "a phase takes none away";
+}
+
+TEST(PhasePage, ScalarsThatAreNotFiniteStayWhatTheyAre) {
+    SharedPage page;
+    log_scalar(*page, "nan", std::nan(""), 1);
+    log_scalar(*page, "above", HUGE_VAL, 1);
+    log_scalar(*page, "below", -HUGE_VAL, 1);
+    const auto all = logged_scalars(page.read());
+    ASSERT_EQ(all.size(), 3u);
+    EXPECT_TRUE(std::isnan(all[0].value));
+    EXPECT_EQ(all[1].value, HUGE_VAL);
+    EXPECT_EQ(all[2].value, -HUGE_VAL);
+}
+
+TEST(PhasePage, HasRoomForSoManyScalars) {
+    SharedPage page;
+    for (size_t i = 0; i < kMostScalars; ++i)
+        EXPECT_TRUE(log_scalar(*page, "scalar " + std::string(i, 'x'), 1, 0));
+    EXPECT_FALSE(log_scalar(*page, "one more", 1, 0));
+    EXPECT_TRUE(log_scalar(*page, "scalar xx", 2, 3)) << "that has a place";
+    EXPECT_EQ(told(page.read())[2], std::tuple("scalar xx", 2.0, uint64_t{3}));
+    EXPECT_EQ(told(page.read()).size(), kMostScalars);
+}
+
+TEST(PhasePage, NamesOfScalarsAreShortPrintableAscii) {
+    const std::string longest(kMaxScalarName, 'x');
+    for (const auto& name : {std::string("a"), std::string("train/loss (mean) ~"), longest})
+        EXPECT_TRUE(is_scalar_name(name)) << name;
+    for (const auto& name : {std::string(), longest + "x", std::string("a\nb"), std::string("\xc3\xa9"),
+                             std::string("a\0b", 3), std::string("\x7f")})
+        EXPECT_FALSE(is_scalar_name(name)) << name;
+    SharedPage page;
+    log_scalar(*page, longest, 1, 0);
+    EXPECT_EQ(logged_scalars(page.read()).at(0).name, longest);
+}
+
+TEST(PhasePage, ScalarsOfGarbageHaveNamesThatTheyCanHave) {
+    std::mt19937_64 random(5);
+    for (int i = 0; i < 2000; ++i) {
+        PhasePage page;
+        for (auto& scalar : page.scalars) {
+            scalar.logged = random() % 3;
+            for (auto& word : scalar.name) word = random() % 2 == 0 ? random() : 0x6161616161616161;
+        }
+        for (const LoggedScalar& one : logged_scalars(page)) EXPECT_TRUE(is_scalar_name(one.name));
+    }
+}
+
 TEST(PhasePage, IsReadWholeWhileItIsWritten) {
     SharedPage page;
     begin_phases(*page, 0, 0);

@@ -33,6 +33,8 @@ int c_face_smoke(void) {
         return 27;
     if (dp_phase(context, DP_PHASE_COMPUTE) != DP_OK || dp_phase(context, DP_PHASE_IDLE) != DP_OK) return 28;
     if (dp_phase(context, (dp_phase_kind)5) != DP_ERROR_INVALID) return 29;
+    if (dp_log_scalar(context, "loss", 0.5) != DP_OK || dp_log_scalar(context, NULL, 1) != DP_ERROR_INVALID)
+        return 32;
     dp_enable_rejoin(context);
     dp_changes changes;
     if (dp_rejoin(context, &changes, 50) != DP_ERROR_TIMEOUT) return 30;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <condition_variable>
 #include <csignal>
 #include <cstddef>
@@ -497,6 +498,40 @@ int body_phases_of_a_fork() {
     return c->barrier() ? 0 : 15;
 }
 
+// Scalars need no phase, and begin none; what cannot be logged is one error.
+int body_scalars() {
+    auto c = Context::open();
+    if (!c) return 10;
+    if (!c->log_scalar("loss", 0.5) || !c->log_scalar("loss", NAN)) return 11;
+    const auto told = told_of(0);
+    if (!told || told->phase_ns_size() != 0) return 12;
+    if (!c->phase(DP_PHASE_COMPUTE) || !c->log_scalar("loss", 0.25)) return 13;
+    const auto now = told_of(0);
+    if (!now || now->phase_ns_size() != 5) return 14;
+    for (const char* bad : {static_cast<const char*>(nullptr), "", "two\nlines", "\xc3\xa9"}) {
+        const auto logged = c->log_scalar(bad, 1);
+        if (logged || logged.error().status != DP_ERROR_INVALID) return 15;
+    }
+    if (!c->log_scalar(std::string(DP_MAX_SCALAR_NAME_BYTES, 'x').c_str(), 1)) return 16;
+    const auto long_one = c->log_scalar(std::string(DP_MAX_SCALAR_NAME_BYTES + 1, 'x').c_str(), 1);
+    if (long_one || long_one.error().status != DP_ERROR_TOO_LARGE ||
+        long_one.error().message.find("has at most 31 bytes") == std::string::npos)
+        return 17;
+    for (int i = 2; i < DP_MAX_SCALARS; ++i)
+        if (!c->log_scalar(std::to_string(i).c_str(), i)) return 18;
+    const auto ninth = c->log_scalar("ninth", 1);
+    if (ninth || ninth.error().status != DP_ERROR_TOO_LARGE ||
+        ninth.error().message.find("at most 8 scalars; \"ninth\" would be one more than loss, x") ==
+            std::string::npos)
+        return 19;
+    if (!c->log_scalar("loss", 1)) return 20;
+    const pid_t child = fork();
+    if (child == 0) _exit(c->log_scalar("loss", 7) ? 1 : 0);
+    int status = 0;
+    waitpid(child, &status, 0);
+    return status == 0 && c->barrier() ? 0 : 21;
+}
+
 // The task's next program has a page of its own; one that is closed has none.
 int body_phases_again() {
     for (const dp_phase_kind phase : {DP_PHASE_CHECKPOINT, DP_PHASE_COMMUNICATION}) {
@@ -542,6 +577,7 @@ const std::pair<const char*, int (*)()> kBodies[] = {
     {"phases-threads", body_phases_of_threads},
     {"phases-fork", body_phases_of_a_fork},
     {"phases-again", body_phases_again},
+    {"scalars", body_scalars},
 };
 
 TEST(World, ABarrierIsOneForAll) {
@@ -615,6 +651,9 @@ TEST(World, AForkHasNoPhase) {
 TEST(World, PhasesBeginAnewWithEachProgram) {
     EXPECT_EQ(launch(1, "phases-again"), 0);
 }
+TEST(World, ScalarsNeedNoPhaseAndSayWhatCannotBeLogged) {
+    EXPECT_EQ(launch(1, "scalars"), 0);
+}
 TEST(World, ALateRankEndsTheWorldInTime) {
     EXPECT_NE(launch(3, "late", "--timeout 1"), 0);
 }
@@ -632,6 +671,7 @@ TEST(World, NullArgumentsAreErrors) {
     EXPECT_EQ(dp_barrier(nullptr, nullptr, 0), DP_ERROR_INVALID);
     EXPECT_EQ(dp_set(nullptr, "k", "v", 1, 0), DP_ERROR_INVALID);
     EXPECT_EQ(dp_phase(nullptr, DP_PHASE_IDLE), DP_ERROR_INVALID);
+    EXPECT_EQ(dp_log_scalar(nullptr, "loss", 1), DP_ERROR_INVALID);
     EXPECT_EQ(dp_get_world(nullptr), nullptr);
     dp_end(nullptr);
     dp_close(nullptr);

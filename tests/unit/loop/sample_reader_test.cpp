@@ -137,7 +137,7 @@ TEST(SampleReader, WhoHasClosedItsWorldHasDoneNothingSince) {
 TEST(SampleReader, OfASurvivorOnlyWhatIsNewCounts) {
     SampleReader reader;
     reader.read({{3, getpid(), 1, page(5000, 50), 50}}, 100'000 * kMs);
-    reader.begin_generation();
+    reader.begin_generation(4);
     const auto sample = reader.read({{2, getpid(), 1, page(5400, 52), 52}}, 100'000 * kMs);
     EXPECT_EQ(sample.compute_ms(0), 400u);
     EXPECT_EQ(sample.steps(0), 2u);
@@ -151,6 +151,21 @@ TEST(SampleReader, SeesThisProcess) {
     ASSERT_EQ(sample.memory_mib_size(), 1);
     EXPECT_GT(sample.memory_mib(0), 0u);
     EXPECT_GT(sample.node_memory_mib(), 0u);
+}
+
+TEST(SampleReader, HasTheScalarsOfAPageWithoutPhases) {
+    SampleReader reader;
+    PhasePage page;
+    log_scalar(page, "loss", 0.5, 30);
+    const auto sample = reader.read({{6, 0, {}, {}, {}}, {7, 0, 1, page, 30}}, kMs);
+    ASSERT_EQ(sample.scalars_size(), 1);
+    EXPECT_EQ(sample.scalars(0).task(), 1u);
+    EXPECT_EQ(sample.scalars(0).name(), "loss");
+    EXPECT_EQ(sample.scalars(0).step(), 30u);
+    EXPECT_EQ(sample.compute_ms_size(), 0);
+    const auto next = reader.read({{6, 0, {}, {}, {}}, {7, 0, 1, page, 34}}, 2 * kMs);
+    EXPECT_EQ(next.scalars_size(), 0) << "nothing new";
+    EXPECT_EQ(next.steps(1), 4u) << "the training's count, since the page has none";
 }
 
 TEST(SampleReader, TrafficIsThatOfAllInterfacesButLo) {

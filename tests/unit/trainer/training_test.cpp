@@ -30,10 +30,13 @@ class Silent final : public Observer {
     void on_step(std::int64_t, std::int64_t, const Schedule&) override { ++steps; }
     void on_epoch(const EpochReport& report, const Schedule&) override { reports.push_back(report); }
     void on_log(const LogReport& log, const Schedule&) override { logs.push_back(log); }
+    bool wants_progress() const override { return true; }
+    void on_progress(const ProgressReport& report) override { progress.push_back(report); }
     void on_phase(Phase phase) override { communications += phase == Phase::communication ? 1 : 0; }
     std::int64_t steps = 0, communications = 0;
     std::vector<EpochReport> reports;
     std::vector<LogReport> logs;
+    std::vector<ProgressReport> progress;
 };
 
 struct Trained {
@@ -421,6 +424,28 @@ TEST(Training, LogsAreAboutAllStepsSinceTheLast) {
         for (std::size_t i = 0; i < seen.reports.size(); ++i)
             by_epochs += static_cast<double>(i < 2 ? 25 : 10) * seen.reports[i].loss;
         EXPECT_NEAR(by_logs, by_epochs, 1e-6 * by_epochs);
+    }
+}
+
+// Of a rank alone they are about the samples of the epochs' reports.
+TEST(Training, ProgressIsToldAtTheEndOfEachEpochAtLeast) {
+    for (const bool guarded : {false, true}) {
+        Settings settings;
+        settings.skip_bad_steps = guarded;
+        const Silent seen = logged(pattern_set(), settings);
+        ASSERT_GE(seen.progress.size(), 3u);
+        std::vector<double> losses(seen.reports.size());
+        std::int64_t before = 0;
+        for (const ProgressReport& one : seen.progress) {
+            EXPECT_GT(one.samples_per_second, 0);
+            const auto epoch = static_cast<std::size_t>(one.place.epoch - 1);
+            losses.at(epoch) += one.loss * static_cast<double>(one.place.number - before);
+            before = one.place.number;
+        }
+        EXPECT_EQ(before, 60);
+        const std::array<double, 3> steps{25, 25, 10};
+        for (std::size_t epoch = 0; epoch < losses.size(); ++epoch)
+            EXPECT_NEAR(losses[epoch] / steps[epoch], seen.reports[epoch].loss, 1e-6) << epoch;
     }
 }
 
