@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dpctl/whole_file.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -374,9 +374,10 @@ void Daemon::start_recording() {
     sample_timer_.after(sample_pause());
 }
 
-// Whether single phases are recorded is looked at each second.
+// A part of the interval that is no longer than kDetailPause: whether single phases are recorded is looked at so often.
 Time Daemon::sample_pause() const {
-    return std::min<Time>(*config_.settings.record_interval, kDetailPause);
+    const Time every = *config_.settings.record_interval;
+    return every / ((every + kDetailPause - Time(1)) / kDetailPause);
 }
 
 // One that was taken just before, because something ended, will do.

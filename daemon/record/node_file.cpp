@@ -64,8 +64,10 @@ class NodeFileReader {
     struct Told {
         uint32_t generation = 0;
         Variables variables;
+        bool is_replaced = false;  // its process, by another one
     };
-    std::map<size_t, Told> told_;  // environments, by task
+    std::map<size_t, Told> told_;          // environments, by task
+    std::map<size_t, int32_t> processes_;  // likewise
 
     Try<void> begin(const record::Begin& begin) {
         if (begin.tasks() > kMaxTasks) return fail("it claims to have " + plural(begin.tasks(), "task"));
@@ -213,6 +215,7 @@ class NodeFileReader {
         };
         switch (moment.kind()) {
             case Moment::STARTED:
+                note_process(moment);
                 return first(life->started);
             case Moment::HELLO:
                 return first(life->hello);
@@ -236,6 +239,16 @@ class NodeFileReader {
         }
     }
 
+    // In each generation it is told of those, too, that have outlived a restart.
+    void note_process(const Moment& moment) {
+        const size_t local = lives_.at({moment.generation(), moment.rank()}).first;
+        const auto [before, is_first] = processes_.try_emplace(local, moment.pid());
+        const bool is_another = is_first || std::exchange(before->second, moment.pid()) != moment.pid();
+        const auto told = told_.find(local);
+        if (told != told_.end() && is_another && told->second.generation < moment.generation())
+            told->second.is_replaced = true;
+    }
+
     // 0: the node knows of no such generation.
     uint32_t world_size(uint32_t generation) const {
         const auto found = out_.generations.find(generation);
@@ -250,7 +263,7 @@ class NodeFileReader {
             const auto life = lives_.find({said.generation(), rank});
             if (life == lives_.end() || rank >= world_size(said.generation())) continue;
             auto& told = told_[life->second.first];
-            told = {said.generation(), environment->common};
+            told = {said.generation(), environment->common, false};
             told.variables.insert(own.begin(), own.end());
         }
     }
@@ -259,7 +272,7 @@ class NodeFileReader {
     void note_environments() {
         for (const auto& [local, told] : told_) {
             const auto& lives = out_.node.tasks[local].lives;
-            if (lives.back().rank && !is_replaced(lives, told.generation))
+            if (lives.back().rank && !told.is_replaced)
                 add_environment(lives.back().generation, *lives.back().rank, told.variables);
         }
         if (out_.environment) return;
@@ -269,11 +282,6 @@ class NodeFileReader {
             for (const RankLife& life : out_.node.tasks[local].lives)
                 if (told.generation == last && life.generation == last && life.rank)
                     add_environment(last, *life.rank, told.variables);
-    }
-
-    static bool is_replaced(const std::vector<RankLife>& lives, uint32_t generation) {
-        return std::ranges::any_of(
-            lives, [&](const RankLife& life) { return life.generation > generation && life.started; });
     }
 
     void add_environment(uint32_t generation, uint32_t rank, const Variables& variables) {

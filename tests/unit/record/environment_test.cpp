@@ -69,12 +69,14 @@ TEST_F(RecordedEnvironmentTest, OfTheLastGenerationIsShown) {
 TEST_F(RecordedEnvironmentTest, OfWhoOutlivedARestartIsStillThere) {
     using record::Moment;
     RecordedFile first(folder, 0, 2, 3), second(folder, 1, 1, 3), gone(folder, 2, 1, 3);
-    for (const uint32_t rank : {0, 1}) first.moment(0, Moment::STARTED, rank);
+    const auto process = [](int pid) { return [pid](Moment& moment) { moment.set_pid(pid); }; };
+    first.moment(0, Moment::STARTED, 0, 0, process(10)).moment(0, Moment::STARTED, 1, 0, process(11));
     first.generation(0, 0, {0, 1}, 4)
         .add(1, environment_entry(0, {{0, {{"WORLD_SIZE", "4"}, {"RANK", "0"}}},
                                       {1, {{"WORLD_SIZE", "4"}, {"RANK", "1"}}}}))
         .generation(10'000, 1, {0, 1}, 3)
-        .moment(10'500, Moment::STARTED, 1, 1)
+        .moment(10'500, Moment::STARTED, 0, 1, process(10))
+        .moment(10'500, Moment::STARTED, 1, 1, process(12))
         .add(11'000, environment_entry(1, {{1, {{"WORLD_SIZE", "3"}, {"RANK", "1"}}}}));
     second.generation(0, 0, {3}, 4)
         .add(1, environment_entry(0, {{3, {{"WORLD_SIZE", "4"}, {"RANK", "3"}}}}))
