@@ -4,17 +4,13 @@
 #include "dpctl/report.hpp"
 
 #include <google/protobuf/stubs/logging.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <filesystem>
-#include <fstream>
+#include <ostream>
 
-#include "base/errno_text.hpp"
-#include "base/text.hpp"
 #include "dpctl/commands.hpp"
 #include "dpctl/query.hpp"
 #include "dpctl/site_records.hpp"
+#include "dpctl/whole_file.hpp"
 
 namespace dp {
 namespace {
@@ -34,25 +30,8 @@ Try<Report> read_report(const RecordPlaces& places) {
     return report;
 }
 
-// What `write` leaves half written is removed; only a file is, and not /dev/stdout.
-Try<void> write_file(const std::string& path, const auto& write) {
-    std::ofstream file(path, std::ios::binary | std::ios::trunc);
-    if (!file) return fail(printable(path) + ": " + errno_text(errno));
-    Try<void> written;
-    try {
-        file.exceptions(std::ios::badbit | std::ios::failbit);
-        written = write(file);
-        file.close();
-    } catch (const std::ios::failure&) {
-        written = fail(printable(path) + ": " + errno_text(errno));
-    }
-    std::error_code ignored;
-    if (!written && std::filesystem::is_regular_file(path, ignored)) unlink(path.c_str());
-    return written;
-}
-
 Try<void> write_page_to(const std::string& path, const Report& report) {
-    return write_file(path, [&](std::ostream& out) -> Try<void> {
+    return write_whole_file(path, [&](std::ostream& out) -> Try<void> {
         out << report_page(report);
         return {};
     });
@@ -60,7 +39,7 @@ Try<void> write_page_to(const std::string& path, const Report& report) {
 
 Try<void> write_trace_to(const std::string& path, const Report& report) {
     std::vector<std::string> missing = report.problems;
-    const auto written = write_file(path, [&](std::ostream& out) -> Try<void> {
+    const auto written = write_whole_file(path, [&](std::ostream& out) -> Try<void> {
         const auto left_out = DP_TRY(write_trace(report, out));
         missing.insert(missing.end(), left_out.begin(), left_out.end());
         return {};

@@ -252,14 +252,23 @@ std::string transports_text(const RecordedRun& run) {
     return lines.empty() ? "" : "\n  NCCL's transports\n" + aligned(lines, 4);
 }
 
+// "all 8 ranks", "the 3 of 8 ranks of which it is known"
+std::string ranks_that_told(size_t told, size_t world_size) {
+    const std::string count =
+        told == 1 ? "the only" : fmt::format("{} {}", told < world_size ? "the" : "all", told);
+    return told < world_size ? fmt::format("{}{} of {} ranks of which it is known", count,
+                                           told == 1 ? " one" : "", world_size)
+                             : count + (told == 1 ? " rank" : " ranks");
+}
+
 // All of them are in --json and --html.
 std::string environment_text(const RecordedRun& run) {
     const auto& [common, ranks] = run.environment;
     if (ranks.empty()) return "";
-    std::string out =
-        fmt::format("\n  environment: of what slurm-dp has set, {} equal in {}\n",
-                    common.size() == 1 ? "1 variable is" : fmt::format("{} variables are", common.size()),
-                    ranks.size() == 1 ? "the only rank" : fmt::format("all {} ranks", ranks.size()));
+    std::string out = fmt::format(
+        "\n  environment: of what slurm-dp has set, {} equal in {}\n",
+        common.size() == 1 ? "1 variable is" : fmt::format("{} variables are", common.size()),
+        ranks_that_told(ranks.size(), run.generations.empty() ? 0 : run.generations.back().world_size));
     for (const char* name :
          {"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "OMP_NUM_THREADS", "NCCL_SOCKET_IFNAME"})
         if (const auto found = common.find(name); found != common.end())

@@ -371,25 +371,39 @@ void Daemon::make_recorder() {
 void Daemon::start_recording() {
     if (!recorder_ || recorder_->has_started()) return;
     if (const pid_t writer = recorder_->start(base_.get()); writer > 0) tasks_.exempt(writer);
-    sample_timer_.after(*config_.settings.record_interval);
+    sample_timer_.after(sample_pause());
+}
+
+// A part of the interval that is no longer than kDetailPause: whether single phases are recorded is looked at so often.
+Time Daemon::sample_pause() const {
+    const Time every = *config_.settings.record_interval;
+    return every / ((every + kDetailPause - Time(1)) / kDetailPause);
 }
 
 // One that was taken just before, because something ended, will do.
 void Daemon::sample_regularly() {
-    const Time every = *config_.settings.record_interval;
-    sample_timer_.after(every);
-    sample_ranks(every / 2);
+    sample_timer_.after(sample_pause());
+    if (!recorder_) return;
+    recorder_->add_waiting_environments();
+    if (!recorder_->wants_sample(sample_pause() / 2)) return;
+    const auto ranks = ranks_to_sample();
+    if (recorder_->wants_sample(*config_.settings.record_interval - sample_pause() / 2) ||
+        recorder_->records_phases(ranks))
+        recorder_->sample(ranks, true);
 }
 
-void Daemon::sample_ranks(Time pause) {
-    if (!recorder_ || !recorder_->wants_sample(pause)) return;
+std::vector<SampleReader::Rank> Daemon::ranks_to_sample() {
     std::vector<SampleReader::Rank> ranks;
     for (uint32_t local = 0; local < config_.ranks.size(); ++local) {
         const auto connection = node_.connection_of(local);
         ranks.push_back({config_.ranks[local], process_of(local, connection), connection,
                          connection ? usage_.page(*connection) : std::nullopt, node_.step_of(local)});
     }
-    recorder_->sample(ranks);
+    return ranks;
+}
+
+void Daemon::sample_end() {
+    if (recorder_ && recorder_->wants_sample(kSamplePause)) recorder_->sample(ranks_to_sample(), false);
 }
 
 void Daemon::note_environment(const ControlEvent& event) {
@@ -407,7 +421,7 @@ void Daemon::record_hang(const wire::Hang& hang) {
 
 // Something ends: what it did until now.
 void Daemon::note_ranks() {
-    sample_ranks(kSamplePause);
+    sample_end();
     if (ledger_.is_older_than(kSamplePause, monotonic_ns())) look_at_ledger();
 }
 
@@ -451,7 +465,7 @@ wire::NodeMetrics Daemon::metrics() {
 void Daemon::record_ending() {
     const auto ending = recorder_ ? node_.ending() : std::nullopt;
     if (!ending || recorder_->has_ended(node_.generation(), ending->is_last)) return;
-    sample_ranks(kSamplePause);
+    sample_end();
     recorder_->end_generation(node_.generation(), *ending->why, ending->is_last);
 }
 

@@ -126,8 +126,10 @@ class Daemon {
     void make_recorder();
     void start_recording();
     void note_ranks();
-    void sample_ranks(Time pause);
+    Time sample_pause() const;
     void sample_regularly();
+    void sample_end();
+    std::vector<SampleReader::Rank> ranks_to_sample();
     void record_hang(const wire::Hang& hang);
     void look_at_ledger();
     wire::NodeMetrics metrics();

@@ -100,8 +100,9 @@ Traffic read_traffic(std::string_view proc_net_dev) {
     return all;
 }
 
-record::Sample SampleReader::read(const std::vector<Rank>& ranks, int64_t now_ns,
-                                  std::optional<int64_t> details_at_ns) {
+record::Sample SampleReader::read(const std::vector<Rank>& ranks, int64_t now_ns, EndedPhases ended,
+                                  int64_t entry_ns) {
+    const bool are_kept = ended == EndedPhases::kept, are_recorded = ended == EndedPhases::recorded;
     record::Sample sample;
     std::map<ConnectionId, Counted> worlds;
     std::map<pid_t, int64_t> cpu;
@@ -112,13 +113,13 @@ record::Sample SampleReader::read(const std::vector<Rank>& ranks, int64_t now_ns
             before = now = worlds_[*rank.connection];
             if (rank.page)
                 now = {phase_times(*rank.page, now_ns).value_or(before.phases), rank.page->steps,
-                       rank.page->ended_count};
+                       are_kept ? before.ended_phases : rank.page->ended_count};
             if (rank.page)
                 logging.push_back(
                     {static_cast<uint32_t>(&rank - ranks.data()), rank.rank, *rank.connection, &*rank.page});
-            if (rank.page && details_at_ns && sample.details_size() < kMostInDetail)
+            if (rank.page && are_recorded && sample.details_size() < kMostInDetail)
                 add_detail(sample, static_cast<uint32_t>(&rank - ranks.data()),
-                           ended_phases(*rank.page, before.ended_phases, now_ns), *details_at_ns);
+                           ended_phases(*rank.page, before.ended_phases, now_ns), entry_ns);
             worlds[*rank.connection] = now;
         }
         const std::array lists = {sample.mutable_idle_ms(), sample.mutable_compute_ms(),

@@ -14,6 +14,7 @@
 #include "common/phase_page.hpp"
 #include "engine/local_ranks.hpp"
 #include "record.pb.h"
+#include "record/detail_schedule.hpp"
 #include "record/new_scalars.hpp"
 
 namespace dp {
@@ -33,9 +34,9 @@ class SampleReader {
         std::optional<PhasePage> page;
         std::optional<uint64_t> step;  // how many training steps it says that it has taken
     };
-    // `details_at_ns`: with each phase that has ended, before this time of its entry.
+    // Recorded phases are those before `entry_ns`, the time of the sample's entry.
     record::Sample read(const std::vector<Rank>& ranks, int64_t now_ns,
-                        std::optional<int64_t> details_at_ns = {});
+                        EndedPhases ended = EndedPhases::dropped, int64_t entry_ns = 0);
     // Other ranks are here now, perhaps in processes that were here before.
     void begin_generation(uint32_t world_size) {
         steps_.clear();
@@ -46,7 +47,7 @@ class SampleReader {
     struct Counted {
         PhaseTimes phases{};        // nanoseconds
         uint64_t own_steps = 0;     // by its page
-        uint64_t ended_phases = 0;  // likewise
+        uint64_t ended_phases = 0;  // likewise, but for those that are kept
     };
     std::map<ConnectionId, Counted> worlds_;  // that are open
     std::map<pid_t, int64_t> cpu_ns_;

@@ -25,6 +25,11 @@ int64_t unix_ms() {
         .count();
 }
 
+bool have_phases(const std::vector<SampleReader::Rank>& ranks) {
+    return std::ranges::any_of(ranks,
+                               [](const auto& rank) { return rank.page && rank.page->ended_count > 0; });
+}
+
 }  // namespace
 
 StepRecorder::StepRecorder(const DaemonConfig& config, const std::string& secret,
@@ -40,7 +45,7 @@ pid_t StepRecorder::start(event_base* base) {
 }
 
 void StepRecorder::begin_generation(const DaemonConfig& config, const NodePlan& plan) {
-    add_environments();  // of ranks that have told while others did not
+    add_environments();
     generation_ = plan.generation;
     told_.clear();
     ranks_ = config.ranks.size();
@@ -57,6 +62,7 @@ void StepRecorder::note(const wire::FromNode& message) {
 
 void StepRecorder::end_generation(uint32_t generation, const wire::Abort& why, bool is_last) {
     ended_ = {generation, is_last};
+    add_environments();
     add(generation_end_entry(generation, why, is_last));
 }
 
@@ -70,8 +76,13 @@ void StepRecorder::note(const wire::Hang& hang, const std::map<uint32_t, wire::R
 
 void StepRecorder::note_environment(uint32_t rank, std::string_view told) {
     if (!told_.insert(rank).second) return;
+    if (environments_.empty()) first_told_ = Clock::now();
     environments_[rank] = variables_of(told);
     if (environments_.size() >= ranks_) add_environments();
+}
+
+void StepRecorder::add_waiting_environments() {
+    if (!environments_.empty() && Clock::now() - first_told_ >= kEnvironmentsWait) add_environments();
 }
 
 void StepRecorder::note(const wire::NcclTransports& found, const DaemonConfig& config) {
@@ -103,19 +114,22 @@ bool StepRecorder::wants_sample(std::chrono::milliseconds pause) const {
     return generation_ && Clock::now() - sampled_ >= pause;
 }
 
-void StepRecorder::sample(const std::vector<SampleReader::Rank>& ranks) {
+bool StepRecorder::records_phases(const std::vector<SampleReader::Rank>& ranks) {
+    return generation_ && details_.is_on(std::chrono::floor<std::chrono::seconds>(age()), have_phases(ranks),
+                                         unix_ms() / 1000, world_size_);
+}
+
+void StepRecorder::sample(const std::vector<SampleReader::Rank>& ranks, bool is_regular) {
     sampled_ = Clock::now();
     const auto at = age();
-    const bool has_phases =
-        std::ranges::any_of(ranks, [](const auto& rank) { return rank.page && rank.page->ended_count > 0; });
+    const EndedPhases ended =
+        details_.at_sample(std::chrono::floor<std::chrono::seconds>(at), have_phases(ranks), unix_ms() / 1000,
+                           world_size_, is_regular);
     // steady_clock is the pages' CLOCK_MONOTONIC.
-    std::optional<int64_t> details_at_ns;
-    if (details_.is_on(std::chrono::floor<std::chrono::seconds>(at), has_phases, unix_ms() / 1000,
-                       world_size_))
-        details_at_ns = std::chrono::nanoseconds(began_.time_since_epoch() + at).count();
-    record::Entry entry;
-    *entry.mutable_sample() = samples_.read(ranks, monotonic_ns(), details_at_ns);
-    add(at, std::move(entry));
+    const std::chrono::nanoseconds entry = began_.time_since_epoch() + at;
+    record::Entry sample;
+    *sample.mutable_sample() = samples_.read(ranks, monotonic_ns(), ended, entry.count());
+    add(at, std::move(sample));
 }
 
 void StepRecorder::finish(event_base* base) {

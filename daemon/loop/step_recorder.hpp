@@ -22,6 +22,10 @@ namespace dp {
 
 // The least time between two samples: one more is taken when something ends.
 inline constexpr std::chrono::milliseconds kSamplePause{50};
+// How long environments that ranks have told wait for those of the node's other ranks, to be in one entry.
+inline constexpr std::chrono::seconds kEnvironmentsWait{5};
+// While single phases are recorded they are at most so far apart (record/detail_schedule.hpp).
+inline constexpr std::chrono::milliseconds kDetailPause{1000};
 
 class StepRecorder {
  public:
@@ -48,6 +52,8 @@ class StepRecorder {
     void note(const wire::Hang& hang, const std::map<uint32_t, wire::RankStacks::Thread>& calls);
     // What slurm-dp has set in the environment of one of the present generation's ranks, as its process has told.
     void note_environment(uint32_t rank, std::string_view told);
+    // Of ranks that have told a while ago: others of the node may have been told of before, in another generation.
+    void add_waiting_environments();
     // What its node's ranks talk over, and how fit it was found (engine/preflight_record.hpp).
     void note(const wire::NcclTransports& found, const DaemonConfig& config);
     void note(const wire::NodeExamination& found);
@@ -55,8 +61,10 @@ class StepRecorder {
     void note(const wire::MeasuredLink& link);
     // Whether the last sample is at least so old. A sample costs some system calls a rank.
     bool wants_sample(std::chrono::milliseconds pause) const;
-    // In the order of the generation's ranks.
-    void sample(const std::vector<SampleReader::Rank>& ranks);
+    // Whether one is taken anyhow, since single phases are recorded now.
+    bool records_phases(const std::vector<SampleReader::Rank>& ranks);
+    // In the order of the generation's ranks. Not a regular one: something ends.
+    void sample(const std::vector<SampleReader::Rank>& ranks, bool is_regular);
     void finish(event_base* base);
 
  private:
@@ -68,7 +76,8 @@ class StepRecorder {
     DetailSchedule details_;
     std::optional<std::pair<uint32_t, bool>> ended_;
     size_t hangs_ = 0;
-    std::map<uint32_t, Variables> environments_;  // by rank, until all have told
+    std::map<uint32_t, Variables> environments_;  // by rank, until all have told, or kEnvironmentsWait
+    Clock::time_point first_told_;                // of these
     std::set<uint32_t> told_;                     // ranks that have, in this generation
     size_t ranks_ = 0;
     std::map<uint32_t, std::string> partners_;  // addresses, by round of links that are measured

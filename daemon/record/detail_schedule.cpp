@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "record/detail_schedule.hpp"
 
+#include <utility>
+
 namespace dp {
 namespace {
 
@@ -24,6 +26,14 @@ bool DetailSchedule::is_on(std::chrono::seconds now, bool has_phases, int64_t un
         if (firsts_.size() < kFirstsAnHour) firsts_.push_back(now);
     }
     return (!firsts_.empty() && now < firsts_.back() + kFirst) || unix_s % pause_of(world_size) < kFor;
+}
+
+EndedPhases DetailSchedule::at_sample(std::chrono::seconds now, bool has_phases, int64_t unix_s,
+                                      uint32_t world_size, bool is_regular) {
+    const bool are_recorded = is_on(now, has_phases, unix_s, world_size);
+    if (!is_regular) return are_recorded ? EndedPhases::recorded : EndedPhases::kept;
+    if (std::exchange(second_, unix_s) == unix_s) return EndedPhases::kept;
+    return are_recorded ? EndedPhases::recorded : EndedPhases::dropped;
 }
 
 }  // namespace dp

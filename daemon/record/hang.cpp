@@ -54,14 +54,15 @@ record::Entry hang_entry(uint32_t generation, const wire::Hang& said,
     return entry;
 }
 
-CallsOfHang calls_of(const record::Hang& hang) {
+CallsOfHang calls_of(const record::Hang& hang, uint32_t world_size) {
     const std::set<uint32_t> culprits(hang.culprits().begin(), hang.culprits().end());
     CallsOfHang all{{}, hang.ranks_left_out()};
     for (const auto& stack : hang.stacks()) {
         if (all.stacks.size() == kMostStacks) break;
-        if (stack.ranks().empty()) continue;
+        std::set<uint32_t> ranks(stack.ranks().begin(), stack.ranks().end());
+        ranks.erase(ranks.lower_bound(world_size), ranks.end());
+        if (ranks.empty()) continue;
         RecordedCalls& calls = all.stacks.emplace_back();
-        const std::set<uint32_t> ranks(stack.ranks().begin(), stack.ranks().end());
         calls.ranks.assign(ranks.begin(), ranks.end());
         calls.has_culprit =
             std::ranges::any_of(ranks, [&](uint32_t rank) { return culprits.contains(rank); });

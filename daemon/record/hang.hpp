@@ -45,8 +45,8 @@ struct CallsOfHang {
     void merge(CallsOfHang more);
 };
 
-// What a file says: untrusted, so made printable, and cut to these limits.
-CallsOfHang calls_of(const record::Hang& hang);
+// What a file says: untrusted, so made printable, cut to these limits, and without ranks that the world has not.
+CallsOfHang calls_of(const record::Hang& hang, uint32_t world_size);
 
 // "load_batch (train.py:88)"
 std::string in_words(const RecordedCalls::Frame& frame);

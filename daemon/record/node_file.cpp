@@ -47,6 +47,7 @@ class NodeFileReader {
             out_.node.time.until = seconds(entry->at_ms());
         }
         close_lives(out_.node.time.until);
+        note_environments();
         return problem.empty() ? file.problem() : problem;
     }
 
@@ -60,6 +61,13 @@ class NodeFileReader {
     std::vector<std::pair<double, Moment>> early_;
     double sampled_ = 0;
     size_t life_count_ = 0;
+    struct Told {
+        uint32_t generation = 0;
+        Variables variables;
+        bool is_replaced = false;  // its process, by another one
+    };
+    std::map<size_t, Told> told_;          // environments, by task
+    std::map<size_t, int32_t> processes_;  // likewise
 
     Try<void> begin(const record::Begin& begin) {
         if (begin.tasks() > kMaxTasks) return fail("it claims to have " + plural(begin.tasks(), "task"));
@@ -95,11 +103,13 @@ class NodeFileReader {
                 break;
             case record::Entry::kHang:
                 if (out_.hangs.size() < kMostHangs)
-                    out_.hangs.push_back(
-                        {at, printable(entry.hang().reason(), kMaxRecordText), calls_of(entry.hang())});
+                    out_.hangs.push_back({at, printable(entry.hang().reason(), kMaxRecordText),
+                                          calls_of(entry.hang(), world_size(entry.hang().generation()))});
                 break;
             case record::Entry::kTransports:
-                out_.transports = {entry.transports().generation(), transports_of(entry.transports())};
+                if (const uint32_t world = world_size(entry.transports().generation()); world > 0)
+                    out_.transports = {entry.transports().generation(),
+                                       transports_of(entry.transports(), world)};
                 break;
             case record::Entry::kEnvironment:
                 note(entry.environment());
@@ -205,6 +215,7 @@ class NodeFileReader {
         };
         switch (moment.kind()) {
             case Moment::STARTED:
+                note_process(moment);
                 return first(life->started);
             case Moment::HELLO:
                 return first(life->hello);
@@ -228,14 +239,54 @@ class NodeFileReader {
         }
     }
 
+    // In each generation it is told of those, too, that have outlived a restart.
+    void note_process(const Moment& moment) {
+        const size_t local = lives_.at({moment.generation(), moment.rank()}).first;
+        const auto [before, is_first] = processes_.try_emplace(local, moment.pid());
+        const bool is_another = is_first || std::exchange(before->second, moment.pid()) != moment.pid();
+        const auto told = told_.find(local);
+        if (told != told_.end() && is_another && told->second.generation < moment.generation())
+            told->second.is_replaced = true;
+    }
+
+    // 0: the node knows of no such generation.
+    uint32_t world_size(uint32_t generation) const {
+        const auto found = out_.generations.find(generation);
+        return found == out_.generations.end() ? 0 : found->second.world_size;
+    }
+
     // Those of its ranks may come one after the other.
     void note(const record::Environment& said) {
-        auto environment = environment_of(said, out_.node.tasks.size());
+        const auto environment = environment_of(said, out_.node.tasks.size());
         if (!environment) return;
-        if (!out_.environment || out_.environment->first != said.generation())
-            out_.environment.emplace(said.generation(), RecordedEnvironment());
-        if (out_.environment->second.ranks.size() + environment->ranks.size() <= out_.node.tasks.size())
-            out_.environment->second.merge(std::move(*environment));
+        for (const auto& [rank, own] : environment->ranks) {
+            const auto life = lives_.find({said.generation(), rank});
+            if (life == lives_.end() || rank >= world_size(said.generation())) continue;
+            auto& told = told_[life->second.first];
+            told = {said.generation(), environment->common, false};
+            told.variables.insert(own.begin(), own.end());
+        }
+    }
+
+    // What a process had at its start it has in each generation that it lives to see; only a new process tells anew.
+    void note_environments() {
+        for (const auto& [local, told] : told_) {
+            const auto& lives = out_.node.tasks[local].lives;
+            if (lives.back().rank && !told.is_replaced)
+                add_environment(lives.back().generation, *lives.back().rank, told.variables);
+        }
+        if (out_.environment) return;
+        uint32_t last = 0;
+        for (const auto& [local, told] : told_) last = std::max(last, told.generation);
+        for (const auto& [local, told] : told_)
+            for (const RankLife& life : out_.node.tasks[local].lives)
+                if (told.generation == last && life.generation == last && life.rank)
+                    add_environment(last, *life.rank, told.variables);
+    }
+
+    void add_environment(uint32_t generation, uint32_t rank, const Variables& variables) {
+        if (!out_.environment) out_.environment.emplace(generation, RecordedEnvironment());
+        out_.environment->second.merge({variables, {{rank, {}}}});
     }
 
     void note(const record::Sample& sample, double at) {

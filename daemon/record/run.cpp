@@ -160,6 +160,7 @@ RecordedRun merged(std::vector<NodeFile> files) {
     merge_generations(files, run);
     run.outcome = outcome_of(files, run);
     run.transports = merge_last(files, &NodeFile::transports);
+    run.transports.sort();
     run.environment = merge_last(files, &NodeFile::environment);
     std::multimap<double, RunEvent> events;
     for (NodeFile& file : files) {

@@ -88,6 +88,19 @@ std::vector<Segment> segments_of(const TaskRecord& task, const NodeRecord& node,
     return segments.take();
 }
 
+// Calls `use(window, share)` with the windows that this time is in, and which share of it each one has.
+template <typename Window, typename Use>
+void for_each_window(std::vector<Window>& windows, double length, const Interval& time, const Use& use) {
+    if (time.length() <= 0) return;
+    const auto last = std::min(static_cast<size_t>(time.until / length), windows.size() - 1);
+    for (auto i = std::min(static_cast<size_t>(time.from / length), last); i <= last; ++i) {
+        const double from = std::max(time.from, static_cast<double>(i) * length);
+        // What rounding puts behind the last window is the last one's.
+        const double until = i == last ? time.until : static_cast<double>(i + 1) * length;
+        if (until > from) use(windows[i], (until - from) / time.length());
+    }
+}
+
 class TaskFiller {
  public:
     TaskFiller(std::vector<Segment> segments, double window, TaskTimeline& out)
@@ -113,7 +126,7 @@ class TaskFiller {
                 move(part, static_cast<Spent>(what), of_it * (1 - repeated));
                 move(part, Spent::repeated, of_it * repeated);
             }
-            for_each_window(part, [&](TaskWindow& one, double share_of_part) {
+            for_each_window(out_.windows, window_, part, [&](TaskWindow& one, double share_of_part) {
                 one.steps += static_cast<float>(steps * share * share_of_part);
             });
         });
@@ -134,20 +147,8 @@ class TaskFiller {
         }
     }
 
-    template <typename Use>
-    void for_each_window(const Interval& time, const Use& use) {
-        if (time.length() <= 0) return;
-        const auto last = std::min(static_cast<size_t>(time.until / window_), out_.windows.size() - 1);
-        for (auto i = std::min(static_cast<size_t>(time.from / window_), last); i <= last; ++i) {
-            const double from = std::max(time.from, static_cast<double>(i) * window_);
-            // What rounding puts behind the last window is the last one's.
-            const double until = i == last ? time.until : static_cast<double>(i + 1) * window_;
-            if (until > from) use(out_.windows[i], (until - from) / time.length());
-        }
-    }
-
     void spread(const Interval& time, Spent what, double amount) {
-        for_each_window(time, [&](TaskWindow& one, double share) {
+        for_each_window(out_.windows, window_, time, [&](TaskWindow& one, double share) {
             one.spent[static_cast<size_t>(what)] += static_cast<float>(amount * share);
         });
         of(out_.ledger, what) += amount;
@@ -181,6 +182,7 @@ class NodeFiller {
     Try<void> fill() {
         RecordFile file = DP_TRY(RecordFile::open(node_.path));
         double before = 0;
+        std::optional<double> sampled;  // what a node does goes on from generation to generation
         size_t ranks = 0;
         file.next();  // its Begin
         for (size_t i = 0; i < node_.entries; ++i) {
@@ -195,7 +197,9 @@ class NodeFiller {
             } else if (entry->has_sample()) {
                 fill(entry->sample(), {before, at}, ranks);
                 scalars_.note(entry->sample(), at);
+                fill_node(entry->sample(), {sampled.value_or(before), at});
                 before = at;
+                sampled = at;
             }
         }
         return {};
@@ -216,11 +220,24 @@ class NodeFiller {
             fillers_[local].fill(time, labelled_times(sample, local), of_task(sample.steps(), local), step,
                                  steps_[local]);
         }
-        const auto at = std::min(static_cast<size_t>(time.until / window_), out_.windows.size() - 1);
-        NodeWindow& window = out_.windows[at];
-        window.memory_mib = sample.node_memory_mib();
-        window.sent_kib += static_cast<double>(sample.sent_kib());
-        window.received_kib += static_cast<double>(sample.received_kib());
+    }
+
+    void fill_node(const record::Sample& sample, const Interval& time) {
+        const auto window_at = [&](double at) {
+            return std::min(static_cast<size_t>(at / window_), out_.windows.size() - 1);
+        };
+        const size_t now = window_at(time.until);
+        for (size_t i = window_at(time.from) + 1; i < now; ++i)
+            out_.windows[i].memory_mib = out_.windows[i - 1].memory_mib;
+        out_.windows[now].memory_mib = sample.node_memory_mib();
+        const auto add = [&](NodeWindow& window, double share) {
+            window.sent_kib += static_cast<double>(sample.sent_kib()) * share;
+            window.received_kib += static_cast<double>(sample.received_kib()) * share;
+        };
+        if (time.length() > 0)
+            for_each_window(out_.windows, window_, time, add);
+        else
+            add(out_.windows[now], 1);
     }
 };
 

@@ -15,6 +15,9 @@ void RecordedTransports::merge(RecordedTransports more) {
     left_out += more.left_out + (more.pairs.size() - taken);
     pairs.insert(pairs.end(), std::make_move_iterator(more.pairs.begin()),
                  std::make_move_iterator(more.pairs.begin() + static_cast<ptrdiff_t>(taken)));
+}
+
+void RecordedTransports::sort() {
     std::ranges::sort(pairs, {}, [](const Pair& one) { return std::tie(one.from, one.to, one.via); });
 }
 
@@ -38,14 +41,16 @@ std::optional<record::Entry> transports_entry(uint32_t generation, const wire::N
     return transports.pairs().empty() ? std::nullopt : std::optional(std::move(entry));
 }
 
-RecordedTransports transports_of(const record::Transports& said) {
+RecordedTransports transports_of(const record::Transports& said, uint32_t world_size) {
     RecordedTransports out;
     out.left_out = said.pairs_left_out();
-    for (const auto& pair : said.pairs())
+    for (const auto& pair : said.pairs()) {
+        if (std::max(pair.from(), pair.to()) >= world_size) continue;
         if (out.pairs.size() < kMostPairs)
             out.pairs.push_back({pair.from(), pair.to(), printable(pair.via(), kMaxVia), pair.channels()});
         else
             ++out.left_out;
+    }
     return out;
 }
 

@@ -24,17 +24,18 @@ struct RecordedTransports {
         std::string via;
         uint32_t channels = 0;
     };
-    std::vector<Pair> pairs;  // in this order
+    std::vector<Pair> pairs;
     uint64_t left_out = 0;
 
     void merge(RecordedTransports more);
+    void sort();  // in the order of a pair's members
 };
 
 // nullopt: NCCL's numbers are not those of the world's ranks, or nothing is known of this node's.
 std::optional<record::Entry> transports_entry(uint32_t generation, const wire::NcclTransports& found,
                                               uint32_t world_size, const std::vector<uint32_t>& ranks);
 
-// What a file says, made printable, within these limits.
-RecordedTransports transports_of(const record::Transports& said);
+// What a file says of ranks that the world has, made printable, within these limits.
+RecordedTransports transports_of(const record::Transports& said, uint32_t world_size);
 
 }  // namespace dp

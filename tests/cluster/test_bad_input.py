@@ -78,6 +78,14 @@ def test_an_empty_variable_counts_as_unset(cluster):
     assert done.stdout.count("node") == 2 and said(done) == []
 
 
+@pytest.mark.parametrize("own", [[], ["--dp-world=auto"]])
+def test_an_inherited_option_that_does_nothing_refuses_nothing(cluster, own):
+    done = cluster.run(["srun", "-n2", *own, "hostname"], env={"SLURM_DP_RECORD_INTERVAL": "5", "SLURM_DP_RESTARTS": "3"}, check=True)
+    assert done.stdout.count("node") == 2 and said(done) == [], done.stderr
+    done = cluster.run(["salloc", "-Q", "-n2", "--dp-record-interval=5", "srun", *own, "hostname"], check=True)
+    assert done.stdout.count("node") == 2 and said(done) == [], done.stderr
+
+
 def test_a_malformed_variable_is_refused_by_its_name(cluster):
     done = cluster.run(["srun", "-n2", "hostname"], env={"SLURM_DP_TIMEOUT": "soon"})
     assert done.returncode != 0 and done.stdout == ""

@@ -9,7 +9,7 @@ import time
 import jsonschema
 import pytest
 from conftest import planted_on
-from localcluster.harness import BUILD
+from localcluster.harness import BUILD, until
 from localcluster.names import CHECKOUT
 from test_restarts import ranks_of
 
@@ -276,6 +276,34 @@ def test_the_environment_of_a_restarted_world_is_recorded(cluster):
     assert environment["common"]["DP_GENERATION"] == "1" and len(environment["ranks"]) == 4, environment
 
 
+def test_the_environments_of_survivors_are_in_the_next_generation(cluster):
+    enough = "/home/alice/enough-recorded"
+    cluster.run(["rm", "-f", enough], check=True)
+    step = cluster.popen([*TWO_NODES, "--dp-on-failure=restart", RANK, "survive", enough])
+    for generation in (0, 1):
+        for _ in range(4):
+            line = step.stdout.readline()
+            while not line.startswith(f"generation {generation}: "):
+                assert line, step.stderr.read()
+                line = step.stdout.readline()
+        if generation == 0:
+            os.kill(ranks_of(cluster)[3], signal.SIGKILL)
+
+    def generations_told():
+        environment = report(cluster)["runs"][0]["environment"]
+        return {one["rank"]: (environment["common"] | one["own"])["DP_GENERATION"] for one in environment["ranks"]}
+
+    # While the step runs, too: the one that is new does not wait for those that have told before.
+    expected = {0: "0", 1: "0", 2: "0", 3: "1"}
+    until(lambda: generations_told() == expected, 15, "the environments of all ranks")
+    cluster.run(["touch", enough], check=True)
+    _, err = step.communicate(timeout=30)
+    assert step.returncode == 0, err
+    assert generations_told() == expected
+    said = cluster.run([DPCTL, "report", RECORDS], check=True).stdout
+    assert "equal in all 4 ranks" in said, said
+
+
 NCCL = r"""next=$(( (RANK + 1) % 4 ))
 printf '%s\n' "node:1:1 [0] NCCL INFO ncclCommInitRank comm 0x5581 rank $RANK nranks 4 cudaDev 0 - Init START" \
     "node:1:1 [0] NCCL INFO Channel 00/0 : $RANK[0] -> $next[0] via P2P/CUMEM/read" \
@@ -310,6 +338,21 @@ def test_how_often_ranks_are_looked_at_can_be_chosen(cluster):
         sizes[interval] = int(cluster.run(f"cat {RECORDS}/*.dprecord | wc -c", check=True).stdout)
         cluster.run(["rm", "-rf", RECORDS], check=True)
     assert sizes["0.1"] > sizes["60"] + 2 * 15 * 10, sizes  # at least 15 samples more on each node, of 10 bytes at least
+
+
+def test_single_phases_are_recorded_with_every_interval(cluster):
+    phases = {}
+    for interval in ("0.1", "1", "60"):
+        done = cluster.run([*TWO_NODES, f"--dp-record-interval={interval}", RANK, "pace", "150", "3", "150"], timeout=60)
+        assert done.returncode == 0, done.stderr
+        cluster.run([DPCTL, "report", "--trace", f"{RECORDS}/trace.json", RECORDS], check=True)
+        seen = [event for event in trace_of(cluster, f"{RECORDS}/trace.json") if event["ph"] == "X" and event["cat"] == "phase"]
+        for rank in range(4):
+            steps = {event["args"]["step"] for event in seen if event["args"]["rank"] == rank}
+            assert len(steps) > 110, f"interval {interval}, rank {rank}: nearly all of 150 steps are within the first ten seconds"
+        phases[interval] = len(seen)
+        cluster.run(["rm", "-rf", RECORDS], check=True)
+    assert max(phases.values()) < 1.3 * min(phases.values()), phases
 
 
 def test_the_records_of_a_heterogeneous_step_have_names_of_their_own(cluster):

@@ -293,6 +293,21 @@ TEST(Options, SizesThatDoNotDivideTheAskedWorldContradictIt) {
     EXPECT_FALSE(contradiction(s));
 }
 
+TEST(Options, OnlyOnesOwnOptionsNeedAnother) {
+    Settings interval;
+    interval.record_interval = std::chrono::milliseconds(500);
+    Settings recorded = interval;
+    recorded.record = RecordDirectory{"records"};
+    Settings not_recorded = interval;
+    not_recorded.record = RecordDirectory{"off"};
+    ASSERT_TRUE(missing_option(interval, interval));
+    EXPECT_NE(missing_option(interval, interval)->find("--dp-record-interval needs --dp-record=DIR"),
+              std::string::npos);
+    EXPECT_TRUE(missing_option(interval, not_recorded));
+    EXPECT_FALSE(missing_option(interval, recorded)) << "whoever said where";
+    EXPECT_FALSE(missing_option(Settings{}, interval)) << "inherited: nobody has to take it back";
+}
+
 TEST(Cidr, ContainsWhatLiesInTheNetwork) {
     struct {
         const char* network;

@@ -59,7 +59,8 @@ TEST(SampleReader, InDetailItHasEachPhaseThatHasEnded) {
     enter_phase(page, 4, 105 * kMs + 1500);
     enter_phase(page, 1, 105 * kMs + 2499);
     EXPECT_EQ(SampleReader(reader).read({{7, 0, 1, page, {}}}, 106 * kMs).details_size(), 0);
-    const auto sample = reader.read({{6, 0, {}, {}, {}}, {7, 0, 1, page, {}}}, 106 * kMs, 105 * kMs);
+    const auto sample =
+        reader.read({{6, 0, {}, {}, {}}, {7, 0, 1, page, {}}}, 106 * kMs, EndedPhases::recorded, 105 * kMs);
     ASSERT_EQ(sample.details_size(), 1);
     const auto& detail = sample.details(0);
     EXPECT_EQ(detail.task(), 1u);
@@ -68,7 +69,31 @@ TEST(SampleReader, InDetailItHasEachPhaseThatHasEnded) {
     EXPECT_EQ(std::vector<uint64_t>(detail.length_us().begin(), detail.length_us().end()),
               (std::vector<uint64_t>{1000, 1001, 1}));
     EXPECT_EQ(detail.step_and_phase(), std::string("\x03\x01\xfc", 3)) << "of 40 steps at most 31 are told";
-    EXPECT_EQ(reader.read({{7, 0, 1, page, {}}}, 107 * kMs, 107 * kMs).details_size(), 0);
+    EXPECT_EQ(reader.read({{7, 0, 1, page, {}}}, 107 * kMs, EndedPhases::recorded, 107 * kMs).details_size(),
+              0);
+}
+
+// With --dp-record-interval=0.1 a second's phases are in one sample of it.
+TEST(SampleReader, PhasesThatAreKeptAreInTheNextDetail) {
+    SampleReader reader;
+    PhasePage page;
+    begin_phases(page, 1, 100 * kMs);
+    const auto read = [&](int64_t ms, EndedPhases ended) {
+        enter_phase(page, 3, ms * kMs);
+        enter_phase(page, 1, (ms + 1) * kMs);
+        return reader.read({{7, 0, 1, page, {}}}, (ms + 2) * kMs, ended, (ms + 2) * kMs);
+    };
+    EXPECT_EQ(read(110, EndedPhases::dropped).details_size(), 0);
+    for (const int64_t ms : {120, 130, 140}) {
+        const auto sample = read(ms, EndedPhases::kept);
+        EXPECT_EQ(sample.details_size(), 0);
+        EXPECT_EQ(sample.compute_ms(0), 9u) << "what it counts is its own all the same";
+    }
+    const auto sample = read(150, EndedPhases::recorded);
+    ASSERT_EQ(sample.details_size(), 1);
+    EXPECT_EQ(sample.details(0).length_us_size(), 8);
+    EXPECT_EQ(sample.details(0).before_us(), 152'000 - 111'000);
+    EXPECT_EQ(read(160, EndedPhases::recorded).details(0).length_us_size(), 2);
 }
 
 // An entry's time is in whole milliseconds, a phase's is not.
@@ -77,19 +102,24 @@ TEST(SampleReader, DetailsEndWhereTheNextBegin) {
     PhasePage page;
     begin_phases(page, 1, 100 * kMs + 1'700);
     enter_phase(page, 3, 103 * kMs + 2'900);
-    const auto before = reader.read({{7, 0, 1, page, {}}}, 103 * kMs + 5'000, 103 * kMs).details(0);
+    const auto before =
+        reader.read({{7, 0, 1, page, {}}}, 103 * kMs + 5'000, EndedPhases::recorded, 103 * kMs).details(0);
     enter_phase(page, 1, 104 * kMs + 3'100);
-    const auto after = reader.read({{7, 0, 1, page, {}}}, 105 * kMs, 104 * kMs).details(0);
+    const auto after =
+        reader.read({{7, 0, 1, page, {}}}, 105 * kMs, EndedPhases::recorded, 104 * kMs).details(0);
     EXPECT_EQ(before.before_us(), 2999);
     EXPECT_EQ(before.length_us(0), 3001u);
     EXPECT_EQ(after.before_us(), 998) << "3.002 ms + 0.998 ms: 104 - 100 ms";
     EXPECT_EQ(after.length_us(0), 1001u);
     enter_phase(page, 2, 105 * kMs + 100'000);
     enter_phase(page, 1, 4'400'105 * kMs);
-    const auto last = reader.read({{7, 0, 1, page, {}}}, 4'400'106 * kMs, 105 * kMs).details(0);
+    const auto last =
+        reader.read({{7, 0, 1, page, {}}}, 4'400'106 * kMs, EndedPhases::recorded, 105 * kMs).details(0);
     EXPECT_EQ(last.before_us(), 997);
     enter_phase(page, 2, 4'400'106 * kMs);
-    const auto late = reader.read({{7, 0, 1, page, {}}}, 4'400'106 * kMs, 4'400'104 * kMs).details(0);
+    const auto late =
+        reader.read({{7, 0, 1, page, {}}}, 4'400'106 * kMs, EndedPhases::recorded, 4'400'104 * kMs)
+            .details(0);
     EXPECT_EQ(late.before_us(), -1000) << "it began after its entry's millisecond";
     EXPECT_EQ(last.length_us(1), 4'399'999'900u) << "more than an hour";
 }
@@ -101,7 +131,7 @@ TEST(SampleReader, AnEntryOfManyRanksCanStillBeRead) {
     std::vector<SampleReader::Rank> ranks;
     for (uint32_t i = 0; i < 600; ++i) ranks.push_back({i, 0, i + 1, page, {}});
     record::Entry entry;
-    *entry.mutable_sample() = SampleReader().read(ranks, 201'000 * kMs, 201'000 * kMs);
+    *entry.mutable_sample() = SampleReader().read(ranks, 201'000 * kMs, EndedPhases::recorded, 201'000 * kMs);
     EXPECT_EQ(entry.sample().details_size(), 512);
     EXPECT_TRUE(take_entry(bytes_of(entry)).entry);
 }

@@ -46,5 +46,34 @@ TEST(DetailSchedule, AStepThatRestartsAllTheTimeRecordsNoMoreThanThreeBeginnings
     }
 }
 
+// In ms; how many samples of two minutes have phases.
+size_t recorded_with(int64_t interval) {
+    DetailSchedule schedule;
+    size_t recorded = 0;
+    for (int64_t at = 0; at < 120'000; at += interval)
+        recorded += schedule.at_sample(seconds(at / 1000), true, kBetween + at / 1000, 8, true) ==
+                    EndedPhases::recorded;
+    return recorded;
+}
+
+TEST(DetailSchedule, AsManySamplesHavePhasesHoweverShortTheInterval) {
+    EXPECT_EQ(recorded_with(1000), 10u + 6 * 2);
+    for (const int64_t interval : {100, 125, 333, 500})
+        EXPECT_EQ(recorded_with(interval), recorded_with(1000)) << interval;
+}
+
+TEST(DetailSchedule, WhatWasUntilSomethingEndsIsRecordedWithinTheSecond) {
+    DetailSchedule schedule;
+    const auto at_sample = [&](int now, bool is_regular) {
+        return schedule.at_sample(seconds(now), true, kBetween + now, 8, is_regular);
+    };
+    EXPECT_EQ(at_sample(0, true), EndedPhases::recorded);
+    EXPECT_EQ(at_sample(0, true), EndedPhases::kept);
+    EXPECT_EQ(at_sample(0, false), EndedPhases::recorded);
+    EXPECT_EQ(at_sample(0, true), EndedPhases::kept);
+    EXPECT_EQ(at_sample(10, false), EndedPhases::kept) << "the first seconds are over";
+    EXPECT_EQ(at_sample(10, true), EndedPhases::dropped);
+}
+
 }  // namespace
 }  // namespace dp

@@ -3,6 +3,7 @@
 // What slurm-dp has set in the environments of ranks, in a record: what all have in common is there once, and nothing is lost.
 #include "record/environment.hpp"
 
+#include "dpctl/report.hpp"
 #include "recorded.hpp"
 
 namespace dp {
@@ -62,6 +63,59 @@ TEST_F(RecordedEnvironmentTest, OfTheLastGenerationIsShown) {
     const auto environment = records().runs[0].environment;
     EXPECT_EQ(environment.ranks.size(), 1u);
     EXPECT_EQ(environment.common.at("GENERATION"), "1");
+}
+
+// A process that outlives a restart has the environment that it was started with, and tells it once.
+TEST_F(RecordedEnvironmentTest, OfWhoOutlivedARestartIsStillThere) {
+    using record::Moment;
+    RecordedFile first(folder, 0, 2, 3), second(folder, 1, 1, 3), gone(folder, 2, 1, 3);
+    const auto process = [](int pid) { return [pid](Moment& moment) { moment.set_pid(pid); }; };
+    first.moment(0, Moment::STARTED, 0, 0, process(10)).moment(0, Moment::STARTED, 1, 0, process(11));
+    first.generation(0, 0, {0, 1}, 4)
+        .add(1, environment_entry(0, {{0, {{"WORLD_SIZE", "4"}, {"RANK", "0"}}},
+                                      {1, {{"WORLD_SIZE", "4"}, {"RANK", "1"}}}}))
+        .generation(10'000, 1, {0, 1}, 3)
+        .moment(10'500, Moment::STARTED, 0, 1, process(10))
+        .moment(10'500, Moment::STARTED, 1, 1, process(12))
+        .add(11'000, environment_entry(1, {{1, {{"WORLD_SIZE", "3"}, {"RANK", "1"}}}}));
+    second.generation(0, 0, {3}, 4)
+        .add(1, environment_entry(0, {{3, {{"WORLD_SIZE", "4"}, {"RANK", "3"}}}}))
+        .generation(10'000, 1, {2}, 3);
+    gone.generation(0, 0, {2}, 4).add(1, environment_entry(0, {{2, {{"WORLD_SIZE", "4"}, {"RANK", "2"}}}}));
+    const auto environment = records().runs[0].environment;
+    EXPECT_TRUE(environment.common.empty());
+    EXPECT_EQ(environment.ranks, (std::map<uint32_t, Variables>{{0, {{"WORLD_SIZE", "4"}, {"RANK", "0"}}},
+                                                                {1, {{"WORLD_SIZE", "3"}, {"RANK", "1"}}},
+                                                                {2, {{"WORLD_SIZE", "4"}, {"RANK", "3"}}}}))
+        << "the last one under the rank that it has now";
+}
+
+TEST_F(RecordedEnvironmentTest, OfAProcessThatIsGoneIsNotTheNextOnes) {
+    RecordedFile(folder, 0, 2)
+        .generation(0, 0, {0, 1})
+        .add(1, environment_entry(0, {{0, {{"A", "0"}}}, {1, {{"A", "0"}}}}))
+        .generation(10, 1, {0, 1})
+        .moment(11, record::Moment::STARTED, 0, 1)
+        .moment(11, record::Moment::STARTED, 1, 1)
+        .add(12, environment_entry(1, {{0, {{"A", "1"}}}}));
+    const Records all = records();
+    EXPECT_EQ(all.runs[0].environment.ranks.size(), 1u);
+    EXPECT_EQ(all.runs[0].environment.common, (Variables{{"A", "1"}}));
+    Report report;
+    report.runs.push_back({all.runs[0], *read_timeline(all.runs[0])});
+    EXPECT_NE(report_text(report).find("1 variable is equal in the only one of 2 ranks of which it is known"),
+              std::string::npos)
+        << report_text(report);
+}
+
+TEST_F(RecordedEnvironmentTest, OfARankThatTheNodeHasNotIsNotBelieved) {
+    RecordedFile(folder, 0, 2)
+        .generation(0, 0, {0, 1})
+        .add(1, environment_entry(0, {{1, {{"A", "1"}}}, {7, {{"A", "2"}}}}))
+        .add(2, environment_entry(5, {{0, {{"A", "3"}}}}));
+    const auto environment = records().runs[0].environment;
+    EXPECT_EQ(environment.ranks.size(), 1u);
+    EXPECT_EQ(environment.common, (Variables{{"A", "1"}}));
 }
 
 }  // namespace

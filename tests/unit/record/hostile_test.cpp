@@ -116,6 +116,34 @@ TEST_F(HostileRecordTest, NumbersThatCannotBeAreRefusedOrBounded) {
     timeline();
 }
 
+TEST_F(HostileRecordTest, RanksOutsideOfTheWorldAreNotBelieved) {
+    record::Entry hang, transports;
+    hang.mutable_hang()->set_reason("rank 1 hangs");
+    for (const uint32_t rank : {1u, 2u, UINT32_MAX}) hang.mutable_hang()->add_culprits(rank);
+    auto& stack = *hang.mutable_hang()->add_stacks();
+    for (const uint32_t rank : {0u, 2u, UINT32_MAX}) stack.add_ranks(rank);
+    hang.mutable_hang()->add_stacks()->add_ranks(UINT32_MAX);
+    for (const auto& [from, to] : {std::pair{0u, 1u}, {0u, 2u}, {UINT32_MAX, 1u}}) {
+        auto& pair = *transports.mutable_transports()->add_pairs();
+        pair.set_from(from);
+        pair.set_to(to);
+    }
+    record::Entry of_no_generation = transports;
+    of_no_generation.mutable_transports()->set_generation(3);
+    RecordedFile(folder, 0, 2)
+        .generation(0, 0, {0, 1}, 2)
+        .add(1, hang)
+        .add(2, transports)
+        .add(3, of_no_generation);
+    const RecordedRun run = records().runs.at(0);
+    ASSERT_EQ(run.events.size(), 1u);
+    ASSERT_EQ(run.events[0].calls.stacks.size(), 1u);
+    EXPECT_EQ(run.events[0].calls.stacks[0].ranks, std::vector<uint32_t>{0});
+    EXPECT_FALSE(run.events[0].calls.stacks[0].has_culprit);
+    ASSERT_EQ(run.transports.pairs.size(), 1u);
+    EXPECT_EQ(run.transports.pairs[0].to, 1u);
+}
+
 TEST_F(HostileRecordTest, ForeignFilesAreNamed) {
     RecordedFile(folder, 0, 1).end(1);
     foreign("a",

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // `dpctl report --trace`: what Perfetto needs, and no half trace.
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <map>
@@ -68,6 +71,32 @@ class TraceTest : public RecordTest {
         testing::internal::CaptureStderr();
         const int code = show_report(options);
         return {code, testing::internal::GetCapturedStderr()};
+    }
+    std::pair<int, std::string> traced_where_it_does_not_fit(const std::string& path) const {
+        rlimit before{};
+        EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+        rlimit small = before;
+        small.rlim_cur = 100;
+        const auto signal_before = std::signal(SIGXFSZ, SIG_IGN);
+        setrlimit(RLIMIT_FSIZE, &small);
+        const auto traced = traced_to(path);
+        setrlimit(RLIMIT_FSIZE, &before);
+        (void)std::signal(SIGXFSZ, signal_before);
+        return traced;
+    }
+    std::vector<std::string> files() const {
+        std::vector<std::string> names;
+        for (const auto& one : std::filesystem::directory_iterator(folder))
+            names.push_back(one.path().filename());
+        std::ranges::sort(names);
+        return names;
+    }
+    void write(const std::string& name, const std::string& text) const {
+        std::ofstream(folder + "/" + name) << text;
+    }
+    std::string text_of(const std::string& name) const {
+        std::ifstream file(folder + "/" + name);
+        return {std::istreambuf_iterator<char>(file), {}};
     }
 
  private:
@@ -155,17 +184,66 @@ TEST_F(TraceTest, WhereNothingCanBeWrittenThePathAndTheReasonAreSaid) {
 }
 
 TEST_F(TraceTest, NoHalfFileIsLeft) {
-    rlimit before{};
-    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
-    rlimit small = before;
-    small.rlim_cur = 100;
-    const auto signal_before = std::signal(SIGXFSZ, SIG_IGN);
-    setrlimit(RLIMIT_FSIZE, &small);
-    const auto traced = traced_to(folder + "/trace.json");
-    setrlimit(RLIMIT_FSIZE, &before);
-    (void)std::signal(SIGXFSZ, signal_before);
+    const auto traced = traced_where_it_does_not_fit(folder + "/trace.json");
     EXPECT_EQ(traced, std::pair(1, "dpctl: " + folder + "/trace.json: File too large\n"));
-    EXPECT_FALSE(std::filesystem::exists(folder + "/trace.json"));
+    EXPECT_EQ(files(), (std::vector<std::string>{"node0.dprecord", "node1.dprecord"}));
+}
+
+TEST_F(TraceTest, WhatIsThereStaysUntilTheWholeTraceIsWritten) {
+    write("trace.json", "an older one");
+    EXPECT_EQ(traced_where_it_does_not_fit(folder + "/trace.json").first, 1);
+    EXPECT_EQ(text_of("trace.json"), "an older one");
+    EXPECT_EQ(files().size(), 3u);
+    EXPECT_EQ(traced_to(folder + "/trace.json").first, 0);
+    EXPECT_TRUE(Json::accept(text_of("trace.json")));
+    EXPECT_EQ(files().size(), 3u);
+}
+
+TEST_F(TraceTest, AFileThatIsReplacedKeepsItsRightsAndALinkToItLeadsThere) {
+    std::filesystem::create_directory(folder + "/elsewhere");
+    write("elsewhere/trace.json", "an older one");
+    ASSERT_EQ(chmod((folder + "/elsewhere/trace.json").c_str(), 0604), 0);
+    std::filesystem::create_symlink("elsewhere/trace.json", folder + "/link.json");
+    EXPECT_EQ(traced_to(folder + "/link.json").first, 0);
+    EXPECT_TRUE(std::filesystem::is_symlink(folder + "/link.json"));
+    EXPECT_TRUE(Json::accept(text_of("elsewhere/trace.json")));
+    struct stat now {};
+    ASSERT_EQ(stat((folder + "/elsewhere/trace.json").c_str(), &now), 0);
+    EXPECT_EQ(now.st_mode & 07777, 0604u);
+}
+
+TEST_F(TraceTest, ANewFileHasTheRightsThatTheUmaskLeaves) {
+    const mode_t before = umask(027);
+    EXPECT_EQ(traced_to(folder + "/trace.json").first, 0);
+    umask(before);
+    struct stat now {};
+    ASSERT_EQ(stat((folder + "/trace.json").c_str(), &now), 0);
+    EXPECT_EQ(now.st_mode & 07777, 0640u);
+}
+
+TEST_F(TraceTest, AFileThatMayNotBeWrittenIsNotReplaced) {
+    if (getuid() == 0) GTEST_SKIP() << "root may write to every file";
+    write("trace.json", "an older one");
+    ASSERT_EQ(chmod((folder + "/trace.json").c_str(), 0400), 0);
+    EXPECT_EQ(traced_to(folder + "/trace.json"),
+              std::pair(1, "dpctl: " + folder + "/trace.json: Permission denied\n"));
+    EXPECT_EQ(text_of("trace.json"), "an older one");
+}
+
+// As the shell's > leaves it: whoever holds it open would never see another one in its place.
+TEST_F(TraceTest, AnOpenFileIsWrittenToAndNotReplaced) {
+    const std::string out = folder + "/out";
+    const int file = open(out.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    ASSERT_GE(file, 0);
+    EXPECT_EQ(traced_to("/dev/fd/" + std::to_string(file)).first, 0);
+    struct stat held {
+    }, named{};
+    ASSERT_EQ(fstat(file, &held), 0);
+    ASSERT_EQ(stat(out.c_str(), &named), 0);
+    close(file);
+    EXPECT_EQ(held.st_ino, named.st_ino);
+    EXPECT_TRUE(Json::accept(text_of("out")));
+    EXPECT_EQ(files().size(), 3u);
 }
 
 TEST_F(TraceTest, ARecordThatHasGoneEndsTheTrace) {

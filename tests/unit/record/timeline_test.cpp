@@ -297,6 +297,42 @@ TEST_F(TimelineTest, WhoNeverCommunicatesSaysNothingOfOthersWaits) {
     EXPECT_NEAR(of(timeline().ledger, Spent::waiting), 0.1, 1e-3);
 }
 
+// With --dp-record-interval=60 a window of the report is shorter than a sample.
+TEST_F(TimelineTest, WhatANodeSentIsSpreadOverTheTimeSinceTheSampleBefore) {
+    RecordedFile file(folder, 0, 1);
+    const auto minute = [](uint64_t kib, uint32_t mib) {
+        return [=](record::Sample& sample) {
+            sample.set_sent_kib(kib);
+            sample.set_received_kib(2 * kib);
+            sample.set_node_memory_mib(mib);
+        };
+    };
+    file.generation(0, 0, {0}, 1).sample(60'000, minute(6'000, 100)).sample(120'000, minute(12'000, 200));
+    // Traffic is the node's: another generation does not end it.
+    file.generation(150'000, 1, {0}, 1).sample(180'000, minute(60'000, 300)).end(200'000);
+    const Timeline time = timeline();
+    ASSERT_DOUBLE_EQ(time.window, 1);
+    const auto& windows = time.nodes[0].windows;
+    for (size_t second = 0; second < 200; ++second) {
+        const double kib = second < 60 ? 100 : second < 120 ? 200 : second < 180 ? 1000 : 0;
+        ASSERT_NEAR(windows[second].sent_kib, kib, 1e-6) << second;
+        ASSERT_NEAR(windows[second].received_kib, 2 * kib, 1e-6) << second;
+    }
+}
+
+TEST_F(TimelineTest, MemoryIsThatOfTheSampleBeforeUntilThereIsAnother) {
+    RecordedFile file(folder, 0, 1);
+    const auto memory = [](uint32_t mib) {
+        return [=](record::Sample& sample) { sample.set_node_memory_mib(mib); };
+    };
+    file.generation(0, 0, {0}, 1).sample(2'500, memory(100)).sample(5'500, memory(200)).end(9'000);
+    const Timeline time = timeline();
+    std::vector<uint32_t> mib;
+    for (const auto& window : time.nodes[0].windows) mib.push_back(window.memory_mib.value_or(0));
+    EXPECT_EQ(mib, (std::vector<uint32_t>{0, 0, 100, 100, 100, 200, 0, 0, 0}))
+        << "nobody knows it before the first one and behind the last one";
+}
+
 // Whatever a file says, each task's time is somewhere, and only there.
 TEST_F(TimelineTest, NothingIsLostInRandomRecords) {
     for (uint32_t seed = 1; seed <= 60; ++seed) {
