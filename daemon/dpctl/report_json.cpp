@@ -136,7 +136,7 @@ Json json_of(const RecordedTransports& transports) {
 // JSON has no number for those that are not finite.
 Json number_of(double value) {
     if (std::isfinite(value)) return value;
-    return std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
+    return word_of_not_finite(value);
 }
 
 Json json_of(const ScalarPoint& point) {

@@ -278,7 +278,8 @@ std::string environment_text(const RecordedRun& run) {
 
 // What a program logs has as many digits as a float.
 std::string point_in_words(const ScalarPoint& point) {
-    return fmt::format("{:.6g}", point.value) +
+    return (std::isfinite(point.value) ? fmt::format("{:.6g}", point.value)
+                                       : std::string(word_of_not_finite(point.value))) +
            (point.step > 0 ? fmt::format(" at step {}", point.step) : " at " + at(point.at));
 }
 

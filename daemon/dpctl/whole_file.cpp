@@ -48,6 +48,13 @@ mode_t rights_of_a_new_file() {
     return 0666 & ~mask;
 }
 
+// Those of the file that is there. Where its group cannot be kept, another one gets nothing.
+bool take_rights(int file, const std::optional<struct stat>& there) {
+    if (!there) return fchmod(file, rights_of_a_new_file()) == 0;
+    const bool has_group = fchown(file, static_cast<uid_t>(-1), there->st_gid) == 0;
+    return fchmod(file, there->st_mode & (has_group ? 0777 : 0707)) == 0;
+}
+
 // `path`: what to call `file`.
 Try<void> write_to(const std::string& file, const std::string& path, const Writer& write,
                    std::ios::openmode how) {
@@ -70,15 +77,21 @@ Try<void> write_whole_file(const std::string& path, const Writer& write) {
     if (there && (!S_ISREG(there->st_mode) || is_open_here(*there)))
         return write_to(path, path, write, std::ios::app);
     if (there && access(path.c_str(), W_OK) != 0) return cannot_write(path);
-    // Of a link, what it leads to.
     std::error_code ignored;
+    // A link that leads nowhere yet: its file is made where it leads to.
+    if (!there && std::filesystem::is_symlink(path, ignored))
+        return write_to(path, path, write, std::ios::trunc);
+    // Of a link, what it leads to.
     const auto target = there ? std::filesystem::canonical(path, ignored) : std::filesystem::path(path);
     std::string temporary = (target.parent_path() / ".dpctl-XXXXXX").string();
     const Fd made(mkostemp(temporary.data(), O_CLOEXEC));
+    // A file that may be written in a folder that may not.
+    if (!made && there && (errno == EACCES || errno == EPERM))
+        return write_to(path, path, write, std::ios::trunc);
     if (!made) return cannot_write(path);
     Try<void> written = write_to(temporary, path, write, std::ios::trunc);
-    const mode_t rights = there ? there->st_mode & 0777 : rights_of_a_new_file();
-    if (written && (fchmod(made.get(), rights) != 0 || rename(temporary.c_str(), target.c_str()) != 0))
+    if (written && !(take_rights(made.get(), there) && fsync(made.get()) == 0 &&
+                     rename(temporary.c_str(), target.c_str()) == 0))
         written = cannot_write(path);
     if (!written) unlink(temporary.c_str());
     return written;

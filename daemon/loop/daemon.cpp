@@ -403,7 +403,10 @@ std::vector<SampleReader::Rank> Daemon::ranks_to_sample() {
 }
 
 void Daemon::sample_end() {
-    if (recorder_ && recorder_->wants_sample(kSamplePause)) recorder_->sample(ranks_to_sample(), false);
+    if (!recorder_) return;
+    const auto ranks = ranks_to_sample();
+    if (recorder_->wants_sample(kSamplePause) || recorder_->wants_scalars(ranks))
+        recorder_->sample(ranks, false);
 }
 
 void Daemon::note_environment(const ControlEvent& event) {

@@ -100,13 +100,29 @@ Traffic read_traffic(std::string_view proc_net_dev) {
     return all;
 }
 
+namespace {
+
+std::vector<NewScalars::Rank> logging_ranks(const std::vector<SampleReader::Rank>& ranks) {
+    std::vector<NewScalars::Rank> logging;
+    for (const SampleReader::Rank& rank : ranks)
+        if (rank.connection)
+            logging.push_back({static_cast<uint32_t>(&rank - ranks.data()), rank.rank, *rank.connection,
+                               rank.page ? &*rank.page : nullptr});
+    return logging;
+}
+
+}  // namespace
+
+bool SampleReader::has_new_scalars(const std::vector<Rank>& ranks) const {
+    return scalars_.has_new(logging_ranks(ranks));
+}
+
 record::Sample SampleReader::read(const std::vector<Rank>& ranks, int64_t now_ns, EndedPhases ended,
-                                  int64_t entry_ns) {
+                                  int64_t entry_ns, bool is_last) {
     const bool are_kept = ended == EndedPhases::kept, are_recorded = ended == EndedPhases::recorded;
     record::Sample sample;
     std::map<ConnectionId, Counted> worlds;
     std::map<pid_t, int64_t> cpu;
-    std::vector<NewScalars::Rank> logging;
     for (const Rank& rank : ranks) {
         Counted before, now;
         if (rank.connection) {
@@ -114,9 +130,6 @@ record::Sample SampleReader::read(const std::vector<Rank>& ranks, int64_t now_ns
             if (rank.page)
                 now = {phase_times(*rank.page, now_ns).value_or(before.phases), rank.page->steps,
                        are_kept ? before.ended_phases : rank.page->ended_count};
-            if (rank.page)
-                logging.push_back(
-                    {static_cast<uint32_t>(&rank - ranks.data()), rank.rank, *rank.connection, &*rank.page});
             if (rank.page && are_recorded && sample.details_size() < kMostInDetail)
                 add_detail(sample, static_cast<uint32_t>(&rank - ranks.data()),
                            ended_phases(*rank.page, before.ended_phases, now_ns), entry_ns);
@@ -144,7 +157,7 @@ record::Sample SampleReader::read(const std::vector<Rank>& ranks, int64_t now_ns
         sample.add_cpu_ms(ms_since(cpu_before, cpu_now));
         sample.add_memory_mib(rank.pid > 0 ? resident_mib(rank.pid) : 0);
     }
-    scalars_.add_to(sample, logging);
+    scalars_.add_to(sample, logging_ranks(ranks), is_last);
     worlds_ = std::move(worlds);
     cpu_ns_ = std::move(cpu);
     drop_zeros(*sample.mutable_idle_ms());

@@ -34,9 +34,11 @@ class SampleReader {
         std::optional<PhasePage> page;
         std::optional<uint64_t> step;  // how many training steps it says that it has taken
     };
-    // Recorded phases are those before `entry_ns`, the time of the sample's entry.
+    // Recorded phases are those before `entry_ns`, the time of the sample's entry. `is_last`: a rank ends.
     record::Sample read(const std::vector<Rank>& ranks, int64_t now_ns,
-                        EndedPhases ended = EndedPhases::dropped, int64_t entry_ns = 0);
+                        EndedPhases ended = EndedPhases::dropped, int64_t entry_ns = 0, bool is_last = false);
+    // Whether a rank that ends has logged what is in no sample.
+    bool has_new_scalars(const std::vector<Rank>& ranks) const;
     // Other ranks are here now, perhaps in processes that were here before.
     void begin_generation(uint32_t world_size) {
         steps_.clear();

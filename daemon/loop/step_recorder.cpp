@@ -128,7 +128,7 @@ void StepRecorder::sample(const std::vector<SampleReader::Rank>& ranks, bool is_
     // steady_clock is the pages' CLOCK_MONOTONIC.
     const std::chrono::nanoseconds entry = began_.time_since_epoch() + at;
     record::Entry sample;
-    *sample.mutable_sample() = samples_.read(ranks, monotonic_ns(), ended, entry.count());
+    *sample.mutable_sample() = samples_.read(ranks, monotonic_ns(), ended, entry.count(), !is_regular);
     add(at, std::move(sample));
 }
 

@@ -65,6 +65,10 @@ class StepRecorder {
     bool records_phases(const std::vector<SampleReader::Rank>& ranks);
     // In the order of the generation's ranks. Not a regular one: something ends.
     void sample(const std::vector<SampleReader::Rank>& ranks, bool is_regular);
+    // Whether a rank that ends has logged what is in no sample.
+    bool wants_scalars(const std::vector<SampleReader::Rank>& ranks) const {
+        return generation_ && samples_.has_new_scalars(ranks);
+    }
     void finish(event_base* base);
 
  private:

@@ -18,19 +18,27 @@ constexpr uint32_t kRarely = 10;
 void NewScalars::begin_generation(uint32_t world_size) {
     is_large_ = world_size > kFewRanks;
     for (auto& [connection, process] : seen_)
-        for (Seen& one : process) one.has_name = false;
+        for (Seen& one : process) one.name.clear();
 }
 
-void NewScalars::add_to(record::Sample& sample, std::span<const Rank> ranks) {
+bool NewScalars::has_new(std::span<const Rank> ranks) const {
+    record::Sample sample;
+    NewScalars(*this).add_to(sample, ranks, true);
+    return sample.scalars_size() > 0;
+}
+
+void NewScalars::add_to(record::Sample& sample, std::span<const Rank> ranks, bool is_last) {
     std::vector<std::pair<const Rank*, LoggedScalar>> all;
     std::map<std::string, uint32_t> lowest;  // rank, by name
-    for (const Rank& rank : ranks)
+    for (const Rank& rank : ranks) {
+        if (rank.page == nullptr) continue;
         for (LoggedScalar& one : logged_scalars(*rank.page)) {
             const auto found = lowest.try_emplace(one.name, rank.rank).first;
             found->second = std::min(found->second, rank.rank);
             all.emplace_back(&rank, std::move(one));
         }
-    const bool is_turn = !is_large_ || samples_++ % kRarely == 0 ||
+    }
+    const bool is_turn = !is_large_ || is_last || samples_++ % kRarely == 0 ||
                          std::ranges::any_of(ranks, [](const Rank& one) { return one.rank == 0; });
     std::map<uint64_t, OfProcess> seen;
     for (const Rank& rank : ranks) seen[rank.connection] = seen_[rank.connection];
@@ -48,7 +56,7 @@ void NewScalars::add_to(record::Sample& sample, std::span<const Rank> ranks) {
         auto& told = *sample.add_scalars();
         told.set_task(rank->task);
         told.set_number(static_cast<uint32_t>(scalar.place));
-        if (!std::exchange(one.has_name, true)) told.set_name(scalar.name);
+        if (std::exchange(one.name, scalar.name) != scalar.name) told.set_name(scalar.name);
         told.set_step(scalar.step);
         told.set_value(scalar.value);
     }

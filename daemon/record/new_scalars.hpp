@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <string>
 
 #include "common/phase_page.hpp"
 #include "record.pb.h"
@@ -25,19 +26,21 @@ class NewScalars {
     struct Rank {
         uint32_t task = 0;  // its place in the sample's lists
         uint32_t rank = 0;
-        uint64_t connection = 0;  // of its world
-        const PhasePage* page = nullptr;
+        uint64_t connection = 0;          // of its world
+        const PhasePage* page = nullptr;  // null: it could not be read now
     };
     // Names are told again.
     void begin_generation(uint32_t world_size);
-    // Of all ranks that have a page.
-    void add_to(record::Sample& sample, std::span<const Rank> ranks);
+    // Of all ranks that have a world. `is_last`: one of them ends; what it has logged is not left for a later sample.
+    void add_to(record::Sample& sample, std::span<const Rank> ranks, bool is_last = false);
+    // Whether such a last sample would have any.
+    bool has_new(std::span<const Rank> ranks) const;
 
  private:
     struct Seen {
         uint64_t logged = 0;
         bool is_finite = true;
-        bool has_name = false;  // which is told in this generation
+        std::string name;  // as it was told in this generation
     };
     using OfProcess = std::array<Seen, kMostScalars>;
     std::map<uint64_t, OfProcess> seen_;  // by connection

@@ -66,8 +66,12 @@ class NodeFileReader {
         Variables variables;
         bool is_replaced = false;  // its process, by another one
     };
-    std::map<size_t, Told> told_;          // environments, by task
-    std::map<size_t, int32_t> processes_;  // likewise
+    std::map<size_t, Told> told_;  // environments, by task
+    // Its pid as the node has started it, and as the rank says, which may run in a shell.
+    struct Pids {
+        int32_t started = 0, said = 0;
+    };
+    std::map<size_t, Pids> processes_;  // likewise
 
     Try<void> begin(const record::Begin& begin) {
         if (begin.tasks() > kMaxTasks) return fail("it claims to have " + plural(begin.tasks(), "task"));
@@ -218,6 +222,7 @@ class NodeFileReader {
                 note_process(moment);
                 return first(life->started);
             case Moment::HELLO:
+                processes_[task_of(moment)].said = moment.pid();
                 return first(life->hello);
             case Moment::READY:
                 return first(life->ready);
@@ -239,11 +244,18 @@ class NodeFileReader {
         }
     }
 
-    // In each generation it is told of those, too, that have outlived a restart.
+    // Of a rank that has a life.
+    size_t task_of(const Moment& moment) const {
+        return lives_.at({moment.generation(), moment.rank()}).first;
+    }
+
+    // In each generation it is told of those, too, that have outlived a restart: with the pid that they say.
     void note_process(const Moment& moment) {
-        const size_t local = lives_.at({moment.generation(), moment.rank()}).first;
-        const auto [before, is_first] = processes_.try_emplace(local, moment.pid());
-        const bool is_another = is_first || std::exchange(before->second, moment.pid()) != moment.pid();
+        const size_t local = task_of(moment);
+        const auto [found, is_first] = processes_.try_emplace(local);
+        Pids& pids = found->second;
+        const bool is_another = is_first || (moment.pid() != pids.started && moment.pid() != pids.said);
+        if (is_another) pids = {moment.pid(), 0};
         const auto told = told_.find(local);
         if (told != told_.end() && is_another && told->second.generation < moment.generation())
             told->second.is_replaced = true;

@@ -33,6 +33,10 @@ void take_if(std::optional<ScalarPoint>& best, const ScalarPoint& point, const a
 
 }  // namespace
 
+std::string_view word_of_not_finite(double value) {
+    return std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
+}
+
 std::vector<PointOfGeneration> thinned(const std::vector<PointOfGeneration>& points) {
     constexpr ptrdiff_t kInARow = 4;
     std::vector<PointOfGeneration> kept;
@@ -69,10 +73,8 @@ void ScalarReader::note(const record::Sample& sample, double at) {
         const uint32_t rank = ranks_[said.task()];
         const bool was_finite = std::exchange(present.is_finite, std::isfinite(point.value));
         if (was_finite && !present.is_finite) {
-            if (out_.not_finite.size() < kMostNotFinite)
-                out_.not_finite.push_back({present.name, rank, generation_, point});
-            else
-                ++out_.not_finite_left_out;
+            out_.not_finite.push_back({present.name, rank, generation_, point});
+            if (out_.not_finite.size() >= 2 * kMostNotFinite) keep_first_not_finite();
         }
         add(present.name, rank, point);
     }
@@ -84,6 +86,10 @@ void ScalarReader::add(const std::string& name, uint32_t rank, const ScalarPoint
         return;
     }
     Series& series = series_[name];
+    if (series.courses.size() == kMostCourses && !series.courses.contains(generation_)) {
+        ++out_.left_out;
+        return;
+    }
     const auto [found, is_first] =
         series.courses.try_emplace(generation_, Course{rank, point, point, {}, {}});
     Course& course = found->second;
@@ -102,6 +108,15 @@ void ScalarReader::Course::add(const ScalarPoint& point) {
     if (point.at >= last.at) last = point;
     take_if(lowest, point, std::less());
     take_if(highest, point, std::greater());
+}
+
+// The rank where it began is what people look for, whichever node is read first.
+void ScalarReader::keep_first_not_finite() {
+    std::ranges::sort(out_.not_finite, {},
+                      [](const NotFinite& one) { return std::tie(one.point.at, one.rank, one.name); });
+    if (out_.not_finite.size() <= kMostNotFinite) return;
+    out_.not_finite_left_out += out_.not_finite.size() - kMostNotFinite;
+    out_.not_finite.resize(kMostNotFinite);
 }
 
 Scalars ScalarReader::take() {
@@ -123,8 +138,7 @@ Scalars ScalarReader::take() {
         }
         std::erase_if(one.courses, [](const auto& empty) { return empty.points.empty(); });
     }
-    std::ranges::sort(out_.not_finite, {},
-                      [](const NotFinite& one) { return std::tie(one.point.at, one.rank, one.name); });
+    keep_first_not_finite();
     return std::move(out_);
 }
 

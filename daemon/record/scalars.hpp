@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -18,7 +19,7 @@ namespace dp {
 
 // Points of one scalar, of all runs that are shown together; a run has at least the fewer. Names of a run; values that are NaN or infinite.
 inline constexpr size_t kMostPoints = 1200, kFewestPoints = 100;
-inline constexpr size_t kMostScalarNames = 32, kMostNotFinite = 200;
+inline constexpr size_t kMostScalarNames = 32, kMostNotFinite = 200, kMostCourses = 5000;
 
 struct ScalarPoint {
     double at = 0;     // seconds since the run began
@@ -54,13 +55,16 @@ struct NotFinite {
 };
 
 struct Scalars {
-    std::vector<ScalarSeries> series;   // by name
-    size_t left_out = 0;                // values of names beyond kMostScalarNames
+    std::vector<ScalarSeries> series;  // by name
+    size_t left_out = 0;  // values of names beyond kMostScalarNames, or generations beyond kMostCourses
     std::vector<NotFinite> not_finite;  // by time
     size_t not_finite_left_out = 0;
 };
 
-// Takes what the nodes' entries say, node by node. Whatever that is, it stores no more than the limits above.
+// What is NaN or infinite, in words: "NaN", "Infinity", "-Infinity".
+std::string_view word_of_not_finite(double value);
+
+// Takes what the nodes' entries say, node by node. Whatever that is, it stores no more than some multiples of the limits above.
 class ScalarReader {
  public:
     explicit ScalarReader(size_t most_points) : most_points_(most_points) {}
@@ -94,6 +98,7 @@ class ScalarReader {
     std::map<std::pair<uint32_t, uint32_t>, Present> present_;  // by task and number
 
     void add(const std::string& name, uint32_t rank, const ScalarPoint& point);
+    void keep_first_not_finite();
 };
 
 }  // namespace dp

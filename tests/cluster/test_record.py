@@ -148,7 +148,7 @@ def test_a_death_ends_the_record_with_its_reason(cluster):
 
 
 def test_the_loss_of_a_training_is_recorded(cluster):
-    train = [TRAINER, "--model=linear", "--epochs=20", "--json=/home/alice/summary.json"]
+    train = [TRAINER, "--model=linear", "--epochs=100", "--json=/home/alice/summary.json"]
     cluster.run([*TWO_NODES, "--dp-record-interval=0.1", *train], timeout=120, check=True)
     with open(cluster.host_path("/home/alice/summary.json"), encoding="utf-8") as file:
         summary = json.load(file)

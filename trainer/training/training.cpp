@@ -261,9 +261,9 @@ class Run {
     void tell_progress(const StepPlace& place) {
         const bool is_end =
             place.step == run_.schedule.steps_per_epoch || place.number == run_.schedule.total_steps;
-        const double seconds = own_log_.seconds();
-        if (seconds < kProgressSeconds && !is_end) return;
+        if (own_log_.seconds() < kProgressSeconds && !is_end) return;
         const StepCounts now = counts(place.number), since = own_log_.since(now);
+        const double seconds = own_log_.seconds();  // the counts have waited for the device
         const auto steps = static_cast<double>(since.steps - since.skipped);
         const auto of_a_step = static_cast<double>(run_.settings.batch * run_.settings.accumulate);
         run_.observer.on_progress({place, since.loss / (steps * of_a_step),

@@ -323,7 +323,8 @@ def _hugging_face_callback():
         def on_log(self, args, state, control, logs=None, **_):
             for name in ("loss", "eval_loss"):
                 if name in (logs or {}):
-                    log_scalar(name, logs[name])
+                    with contextlib.suppress(Error):  # the program has logged as many names as there may be
+                        log_scalar(name, logs[name])
 
         def on_train_end(self, args, state, control, **_):
             _enter("idle")

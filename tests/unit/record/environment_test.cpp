@@ -90,6 +90,22 @@ TEST_F(RecordedEnvironmentTest, OfWhoOutlivedARestartIsStillThere) {
         << "the last one under the rank that it has now";
 }
 
+// `sh train.sh`: the node has started the shell; the rank says its own pid, and that is what it is known by later.
+TEST_F(RecordedEnvironmentTest, OfWhoRunsInAShellAndOutlivedARestartIsStillThere) {
+    using record::Moment;
+    const auto process = [](int pid) { return [pid](Moment& moment) { moment.set_pid(pid); }; };
+    RecordedFile(folder, 0, 1, 1)
+        .generation(0, 0, {0}, 2)
+        .moment(1, Moment::STARTED, 0, 0, process(10))
+        .add(2, environment_entry(0, {{0, {{"RANK", "0"}}}}))
+        .moment(3, Moment::HELLO, 0, 0, process(11))
+        .generation(10'000, 1, {0}, 1)
+        .moment(10'001, Moment::STARTED, 0, 1, process(11))
+        .generation(20'000, 2, {0}, 1)
+        .moment(20'001, Moment::STARTED, 0, 2, process(11));
+    EXPECT_EQ(records().runs[0].environment.common, (Variables{{"RANK", "0"}}));
+}
+
 TEST_F(RecordedEnvironmentTest, OfAProcessThatIsGoneIsNotTheNextOnes) {
     RecordedFile(folder, 0, 2)
         .generation(0, 0, {0, 1})

@@ -85,6 +85,45 @@ TEST_F(NewScalarsTest, OfALargeWorldsOtherNodesOnlyNowAndThen) {
     EXPECT_EQ(told(), Told{"0/0=:1"}) << "a number again: at once";
 }
 
+TEST_F(NewScalarsTest, ARankThatEndsLeavesNothingForLater) {
+    scalars.begin_generation(65);
+    log_scalar(pages[0], "loss", 3, 1);
+    EXPECT_EQ(told(), Told{"0/0=loss:3"});
+    log_scalar(pages[0], "loss", 2, 2);
+    EXPECT_EQ(told(), Told()) << "of a large world, only now and then";
+    EXPECT_TRUE(scalars.has_new(ranks));
+    record::Sample last;
+    scalars.add_to(last, ranks, true);
+    ASSERT_EQ(last.scalars_size(), 1);
+    EXPECT_EQ(last.scalars(0).value(), 2);
+    EXPECT_FALSE(scalars.has_new(ranks));
+    log_scalar(pages[1], "loss", 7, 2);
+    EXPECT_FALSE(scalars.has_new(ranks)) << "it is not the lowest rank's";
+}
+
+TEST(NewScalars, APageThatCannotBeReadForOnceChangesNothing) {
+    NewScalars scalars;
+    PhasePage page;
+    log_scalar(page, "loss", NAN, 1);
+    record::Sample sample;
+    for (const PhasePage* now : {&page, static_cast<PhasePage*>(nullptr), &page})
+        scalars.add_to(sample, std::vector<NewScalars::Rank>{{0, 0, 1, now}});
+    EXPECT_EQ(sample.scalars_size(), 1);
+}
+
+TEST(NewScalars, APlaceWithAnotherNameIsTold) {
+    NewScalars scalars;
+    PhasePage page, renamed;
+    log_scalar(page, "loss", 1, 1);
+    log_scalar(renamed, "accuracy", 1, 1);
+    log_scalar(renamed, "accuracy", 1, 2);
+    record::Sample sample;
+    scalars.add_to(sample, std::vector<NewScalars::Rank>{{0, 0, 1, &page}});
+    scalars.add_to(sample, std::vector<NewScalars::Rank>{{0, 0, 1, &renamed}});
+    ASSERT_EQ(sample.scalars_size(), 2);
+    EXPECT_EQ(sample.scalars(1).name(), "accuracy");
+}
+
 TEST(NewScalars, OfALargeWorldsRankZeroEachValue) {
     NewScalars scalars;
     scalars.begin_generation(1024);

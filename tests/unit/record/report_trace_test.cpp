@@ -212,6 +212,26 @@ TEST_F(TraceTest, AFileThatIsReplacedKeepsItsRightsAndALinkToItLeadsThere) {
     EXPECT_EQ(now.st_mode & 07777, 0604u);
 }
 
+TEST_F(TraceTest, AFileThatIsReplacedKeepsItsGroup) {
+    if (getuid() != 0) GTEST_SKIP() << "only root may give a file to any group";
+    write("trace.json", "an older one");
+    const std::string file = folder + "/trace.json";
+    ASSERT_EQ(chown(file.c_str(), 0, 1), 0);
+    ASSERT_EQ(chmod(file.c_str(), 0640), 0);
+    EXPECT_EQ(traced_to(file).first, 0);
+    struct stat now {};
+    ASSERT_EQ(stat(file.c_str(), &now), 0);
+    EXPECT_EQ(now.st_gid, 1u);
+    EXPECT_EQ(now.st_mode & 07777, 0640u);
+}
+
+TEST_F(TraceTest, ALinkThatLeadsNowhereYetIsKept) {
+    std::filesystem::create_symlink("later.json", folder + "/link.json");
+    EXPECT_EQ(traced_to(folder + "/link.json").first, 0);
+    EXPECT_TRUE(std::filesystem::is_symlink(folder + "/link.json"));
+    EXPECT_TRUE(Json::accept(text_of("later.json")));
+}
+
 TEST_F(TraceTest, ANewFileHasTheRightsThatTheUmaskLeaves) {
     const mode_t before = umask(027);
     EXPECT_EQ(traced_to(folder + "/trace.json").first, 0);

@@ -93,7 +93,7 @@ TEST_F(ScalarsTest, ValuesThatAreNoNumbersAreToldOfAnyRank) {
     EXPECT_EQ(said["not_finite"][0]["step"], 300);
     EXPECT_EQ(said["not_finite"][1]["value"], "-Infinity") << "it stays none: told once";
     const std::string text = report_text(report());
-    EXPECT_NE(text.find("    rank 1: loss is nan at step 300\n    rank 0: loss is -inf at step 310\n"),
+    EXPECT_NE(text.find("    rank 1: loss is NaN at step 300\n    rank 0: loss is -Infinity at step 310\n"),
               std::string::npos)
         << text;
 }
@@ -113,6 +113,26 @@ TEST_F(ScalarsTest, TheLowestRanksAreShownWhicheverNodeItIsOn) {
     EXPECT_EQ(scalars.series[0].courses[0].rank, 0u);
     EXPECT_EQ(scalars.series[0].courses[0].points, (std::vector<ScalarPoint>{{1, 1, 20}}));
     EXPECT_EQ(scalars.series[0].highest->value, 20);
+}
+
+TEST_F(ScalarsTest, WhereNanBeganIsKeptWhicheverNodeIsReadFirst) {
+    constexpr int kNodes = 3, kRanks = 150;
+    for (int node = 0; node < kNodes; ++node) {
+        RecordedFile file(folder, static_cast<uint32_t>(node), kRanks, kNodes);
+        std::vector<uint32_t> ranks;
+        for (int rank = 0; rank < kRanks; ++rank)
+            ranks.push_back(static_cast<uint32_t>(node * kRanks + rank));
+        file.generation(0, 0, ranks, kNodes * kRanks);
+        // It began on the last node, a second before the others.
+        for (int rank = 0; rank < kRanks; ++rank)
+            file.sample(node == kNodes - 1 ? 1000 : 2000,
+                        logged(static_cast<uint32_t>(rank), 0, "loss", 7, kNan));
+    }
+    const auto scalars = report().runs.at(0).timeline.scalars;
+    ASSERT_EQ(scalars.not_finite.size(), kMostNotFinite);
+    EXPECT_EQ(scalars.not_finite.front().rank, 300u);
+    EXPECT_EQ(scalars.not_finite[149].rank, 449u);
+    EXPECT_EQ(scalars.not_finite_left_out, kNodes * kRanks - kMostNotFinite);
 }
 
 TEST_F(ScalarsTest, HostileOnesAreBoundedAndHaveNamesThatTheyCanHave) {
