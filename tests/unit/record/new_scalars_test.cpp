@@ -19,13 +19,18 @@ class NewScalarsTest : public testing::Test {
     NewScalars scalars;
     std::vector<PhasePage> pages{4};
 
-    // Of ranks 4 to 7: "task/number=name:value", without a name where it was told before.
-    std::vector<std::string> told() {
-        std::vector<NewScalars::Rank> ranks;
+    // 4 to 7.
+    std::vector<NewScalars::Rank> ranks() const {
+        std::vector<NewScalars::Rank> all;
         for (uint32_t task = 0; task < pages.size(); ++task)
-            ranks.push_back({task, task + 4, task + 100, &pages[task]});
+            all.push_back({task, task + 4, task + 100, &pages[task]});
+        return all;
+    }
+
+    // "task/number=name:value", without a name where it was told before.
+    std::vector<std::string> told() {
         record::Sample sample;
-        scalars.add_to(sample, ranks);
+        scalars.add_to(sample, ranks());
         std::vector<std::string> all;
         for (const auto& one : sample.scalars())
             all.push_back(std::to_string(one.task()) + "/" + std::to_string(one.number()) + "=" + one.name() +
@@ -91,14 +96,14 @@ TEST_F(NewScalarsTest, ARankThatEndsLeavesNothingForLater) {
     EXPECT_EQ(told(), Told{"0/0=loss:3"});
     log_scalar(pages[0], "loss", 2, 2);
     EXPECT_EQ(told(), Told()) << "of a large world, only now and then";
-    EXPECT_TRUE(scalars.has_new(ranks));
+    EXPECT_TRUE(scalars.has_new(ranks()));
     record::Sample last;
-    scalars.add_to(last, ranks, true);
+    scalars.add_to(last, ranks(), true);
     ASSERT_EQ(last.scalars_size(), 1);
     EXPECT_EQ(last.scalars(0).value(), 2);
-    EXPECT_FALSE(scalars.has_new(ranks));
+    EXPECT_FALSE(scalars.has_new(ranks()));
     log_scalar(pages[1], "loss", 7, 2);
-    EXPECT_FALSE(scalars.has_new(ranks)) << "it is not the lowest rank's";
+    EXPECT_FALSE(scalars.has_new(ranks())) << "it is not the lowest rank's";
 }
 
 TEST(NewScalars, APageThatCannotBeReadForOnceChangesNothing) {

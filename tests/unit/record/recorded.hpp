@@ -9,8 +9,8 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <initializer_list>
 #include <string>
+#include <vector>
 
 #include "record/entries.hpp"
 #include "record/run.hpp"
@@ -46,7 +46,7 @@ class RecordedFile {
         out_.flush();
         return *this;
     }
-    RecordedFile& generation(int64_t at_ms, uint32_t number, std::initializer_list<uint32_t> ranks,
+    RecordedFile& generation(int64_t at_ms, uint32_t number, const std::vector<uint32_t>& ranks,
                              uint32_t world_size = 2) {
         record::Entry entry;
         auto& generation = *entry.mutable_generation();
