@@ -11,12 +11,12 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "recording.hpp"
 #include "small_models.hpp"
 #include "trainer/devices/cpu/cpu.hpp"
 #include "trainer/devices/open.hpp"
 #include "trainer/profile/profile.hpp"
 #include "trainer/profile/views.hpp"
-#include "trainer/training/training.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -249,16 +249,6 @@ TEST(OperationLog, NamesAloneAreToldOutsideTheProfileToo) {
     EXPECT_EQ(told->said, "linear_gelu;.");
     EXPECT_TRUE(log.operations().empty());
 }
-
-class Recording final : public Observer {
- public:
-    explicit Recording(ProfileRecorder& recorder) : recorder_(recorder) {}
-    void on_step_begin() override { recorder_.on_step_begin(); }
-    void on_step(std::int64_t, std::int64_t, const Schedule&) override { recorder_.on_step(); }
-
- private:
-    ProfileRecorder& recorder_;
-};
 
 TEST(GpuProfile, HasTheTimesOfTheGpu) {
     ProfileRecorder recorder({3, 4});

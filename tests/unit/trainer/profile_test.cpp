@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "recording.hpp"
 #include "scratch.hpp"
 #include "small_models.hpp"
 #include "thread_world.hpp"
@@ -17,7 +18,6 @@
 #include "trainer/parallel/profiled_communicator.hpp"
 #include "trainer/profile/choices.hpp"
 #include "trainer/profile/views.hpp"
-#include "trainer/training/training.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -145,17 +145,6 @@ TEST(Profile, AnOperationsPartFollowsFromItsPlace) {
     }
     EXPECT_EQ(parts_of(logged), expected);
 }
-
-// Tells a recorder of a training.
-class Recording final : public Observer {
- public:
-    explicit Recording(ProfileRecorder& recorder) : recorder_(recorder) {}
-    void on_step_begin() override { recorder_.on_step_begin(); }
-    void on_step(std::int64_t, std::int64_t, const Schedule&) override { recorder_.on_step(); }
-
- private:
-    ProfileRecorder& recorder_;
-};
 
 constexpr std::int64_t kSteps = 5;
 
