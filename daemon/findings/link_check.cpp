@@ -61,27 +61,36 @@ Finding about_links(std::vector<std::string> told, bool is_broken, const std::st
 
 ComparedFact about_nodes(const std::set<uint32_t>& nodes, const std::vector<const Link*>& bad, double usual,
                          const std::vector<std::string>& hosts, const std::string& usually) {
-    bool is_broken = false;
+    bool is_one_broken = false;
     std::vector<std::string> told, names;
     std::vector<size_t> odd;
     for (const uint32_t node : nodes) {
         double best = 0;
         std::string problem;
+        bool is_broken = true;
         for (const Link* link : bad)
             if (link->from == node || link->to == node) {
                 best = std::max(best, std::min(link->there, link->back));
-                if (!link->problem.empty()) problem = link->problem;
+                if (link->problem.empty())
+                    is_broken = false;
+                else
+                    problem = link->problem;
             }
-        is_broken |= !problem.empty();
+        is_one_broken |= is_broken;
         // A third of the usual may be the way that its switch is connected.
-        if (!problem.empty() || best < std::max(kHopelessLink * usual, kSlowAnyway)) odd.push_back(node);
+        if (is_broken || best < std::max(kHopelessLink * usual, kSlowAnyway)) odd.push_back(node);
         names.push_back(hosts[node]);
         told.push_back(hosts[node] +
-                       " with all others: " + (problem.empty() ? "at most " + in_megabits(best) : problem));
+                       " with all others: " + (is_broken ? problem : "at most " + in_megabits(best)));
     }
-    return {about_links(std::move(told), is_broken, usually,
+    return {about_links(std::move(told), is_one_broken, usually,
                         "leave it out: --exclude=" + compress_hostlist(names)),
             std::move(odd)};
+}
+
+bool is_odd(const std::vector<ComparedFact>& found, size_t node) {
+    return std::ranges::any_of(
+        found, [&](const ComparedFact& one) { return std::ranges::find(one.odd, node) != one.odd.end(); });
 }
 
 std::vector<ComparedFact> check_bandwidth(const std::vector<Link>& links,
@@ -106,7 +115,10 @@ std::vector<ComparedFact> check_bandwidth(const std::vector<Link>& links,
     bool is_broken = false;
     std::vector<std::string> told;
     for (const Link* link : bad) {
-        if (nodes.contains(link->from) || nodes.contains(link->to)) continue;
+        // A slow node may have a broken link, too.
+        const bool is_theirs = link->problem.empty() ? nodes.contains(link->from) || nodes.contains(link->to)
+                                                     : is_odd(found, link->from) || is_odd(found, link->to);
+        if (is_theirs) continue;
         is_broken |= !link->problem.empty();
         told.push_back(
             hosts[link->from] + " with " + hosts[link->to] + ": " +

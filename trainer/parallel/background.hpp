@@ -5,7 +5,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -23,22 +22,14 @@ class Background {
     using Work = std::function<Result<void>()>;
 
     // Queues it. It is skipped if earlier work failed.
-    void start(Work work) {
-        const std::lock_guard lock(mutex_);
-        queue_.push_back(std::move(work));
-        changed_.notify_all();
-        if (!thread_.joinable()) thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
-    }
+    void start(Work work);
 
     // The time so far in which there was work in progress.
     std::int64_t busy_nanoseconds() const { return busy_; }
 
-    // Waits until the queue is empty. Returns the first error since the last call.
-    Result<void> finish() {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [this] { return queue_.empty(); });
-        return std::exchange(result_, {});
-    }
+    // Waits until the queue is empty. Returns the first error since the last call. By this name in its stack
+    // --dp-hang-timeout knows that a rank waits for others.
+    Result<void> finish();
 
  private:
     std::mutex mutex_;
@@ -48,22 +39,7 @@ class Background {
     std::atomic<std::int64_t> busy_ = 0;
     std::jthread thread_;  // begins with the first work
 
-    void run(const std::stop_token& stop) {
-        std::unique_lock lock(mutex_);
-        while (changed_.wait(lock, stop, [this] { return !queue_.empty(); }) && !stop.stop_requested()) {
-            if (result_) {
-                const Work& work = queue_.front();
-                lock.unlock();
-                const auto begun = std::chrono::steady_clock::now();
-                auto done = work();
-                busy_ += std::chrono::nanoseconds(std::chrono::steady_clock::now() - begun).count();
-                lock.lock();
-                if (!done) result_ = std::move(done);
-            }
-            queue_.pop_front();
-            changed_.notify_all();
-        }
-    }
+    void run(const std::stop_token& stop);
 };
 
 }  // namespace dp::trainer

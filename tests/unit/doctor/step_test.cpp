@@ -184,6 +184,31 @@ TEST(DoctorLinks, StrangersAndLatecomersAreSentAway) {
     server->serve(kToken, std::chrono::milliseconds(50));  // and nobody comes
 }
 
+TEST(DoctorLinks, OneBrokenLinkOfASlowNodeIsNotAllOfThem) {
+    std::vector<Link> links = healthy_links();
+    for (Link& link : links)
+        if (link.from == 3 || link.to == 3) link.there = link.back = 3e8;
+    links.back().problem = "no connection";  // of node03 with node04
+    const auto found = check_links(links, kHosts);
+    ASSERT_EQ(found.size(), 3U);
+    EXPECT_EQ(found[0].level, Level::warning);
+    EXPECT_THAT(found[0].seen, HasSubstr("node04 with all others: at most 2.4e+03 Mbit/s"));
+    EXPECT_EQ(found[1].level, Level::fault);
+    EXPECT_THAT(found[1].seen, HasSubstr("node03 with node04: no connection"));
+    EXPECT_TRUE(found[0].odd.empty() && found[1].odd.empty());
+}
+
+TEST(DoctorLinks, ABrokenLinkOfAHopelessNodeIsItsOwn) {
+    std::vector<Link> links = healthy_links();
+    for (Link& link : links)
+        if (link.from == 3 || link.to == 3) link.there = link.back = 1e5;
+    links.back().problem = "no connection";
+    const auto found = check_links(links, kHosts);
+    ASSERT_EQ(found.size(), 2U) << "and the clocks";
+    EXPECT_EQ(found[0].odd, std::vector<size_t>{3});
+    EXPECT_THAT(found[0].seen, HasSubstr("node04 with all others: at most 0.8 Mbit/s"));
+}
+
 TEST(DoctorLinks, ABrokenPairIsToldBesideABrokenNode) {
     std::vector<Link> links = healthy_links();
     for (Link& link : links) {
