@@ -236,6 +236,8 @@ void describe_gpu_use(CLI::App& words, GpuUseOptions& options) {
     words.group("");  // not in --help
     words.add_option("--node", options.node)->required();
     words.add_option("--conf", options.conf);
+    words.add_option_function<int>("--every",
+                                   [&options](int ms) { options.every = std::chrono::milliseconds(ms); });
 }
 
 std::vector<Command> add_commands(CLI::App& app) {

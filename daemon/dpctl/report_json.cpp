@@ -181,6 +181,32 @@ Json json_of(const Scalars& scalars) {
     return out;
 }
 
+Json json_of(const GpuSummary& gpu) {
+    Json out = {{"tile", gpu.tile}, {"memory_total_mib", gpu.memory_mib}};
+    for (size_t i = 0; i < kGpuCourses; ++i) {
+        const GpuSummary::Course& course = gpu.courses[i];
+        const auto mean = course.mean();
+        out[kGpuCourseNames[i].name] =
+            mean ? Json({{"mean", rounded(*mean)}, {"lowest", course.lowest}, {"highest", course.highest}})
+                 : Json();
+    }
+    out["slowed_seconds"] = rounded(gpu.slowed_seconds);
+    out["slowed_by"] = slowed_in_words(gpu.slowed_reasons);
+    return out;
+}
+
+Json gpu_courses(const NodeTimeline& timeline) {
+    Json out = Json::object();
+    for (size_t i = 0; i < kGpuCourses; ++i) {
+        Json& course = out[kGpuCourseNames[i].name] = Json::array();
+        for (const NodeWindow& one : timeline.windows) {
+            const auto value = one.gpus.of(i);
+            course.push_back(value ? Json(std::round(*value)) : Json());
+        }
+    }
+    return out;
+}
+
 Json json_of(const NodeRecord& node, const NodeTimeline& timeline, double window) {
     Json out = {{"node_rank", node.node_rank},
                 {"host", node.host},
@@ -194,6 +220,11 @@ Json json_of(const NodeRecord& node, const NodeTimeline& timeline, double window
         out["received_kib_s"].push_back(std::round(one.received_kib / window));
     }
     if (node.preflight) out["preflight"] = json_of(*node.preflight);
+    if (!timeline.gpus.empty()) {
+        out["gpus"] = Json::array();
+        for (const GpuSummary& gpu : timeline.gpus) out["gpus"].push_back(json_of(gpu));
+        out["gpu_courses"] = gpu_courses(timeline);
+    }
     return out;
 }
 

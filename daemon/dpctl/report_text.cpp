@@ -10,17 +10,14 @@
 #include "common/hostlist.hpp"
 #include "common/wait_status.hpp"
 #include "dpctl/report.hpp"
+#include "dpctl/report_nodes.hpp"
 #include "engine/table.hpp"
 
 namespace dp {
 namespace {
 
 // Of a terminal's width, and of its height.
-constexpr size_t kBar = 60, kMostTasks = 40, kMostStacksShown = 10, kMostSeen = 12, kMostNotFiniteShown = 10;
-
-std::string percent(double part, double all) {
-    return all > 0 ? fmt::format("{:.1f} %", 100 * part / all) : "-";
-}
+constexpr size_t kBar = 60, kMostStacksShown = 10, kMostNotFiniteShown = 10;
 
 // A cell is a letter of what has the largest share of it; what has any has one where there is room.
 std::string bar_of(const SpentTimes& ledger, double allocated) {
@@ -116,9 +113,9 @@ std::vector<Row> rows_of(const ReportedRun& one) {
 std::string tasks_text(const ReportedRun& one) {
     std::vector<Row> rows = rows_of(one);
     const size_t all = rows.size();
-    if (all > kMostTasks) {
+    if (all > kMostRows) {
         std::ranges::sort(rows, std::greater(), &Row::own_step);
-        rows.resize(kMostTasks);
+        rows.resize(kMostRows);
     }
     std::vector<std::vector<std::string>> lines = {{"rank", "host", "steps", "ms/step", "own ms", "compute",
                                                     "communication", "waiting", "load", "CPU", "memory",
@@ -141,8 +138,8 @@ std::string tasks_text(const ReportedRun& one) {
                                        : "-"});
     }
     return "\n  ranks" +
-           (all > kMostTasks
-                ? fmt::format(", the {} of {} whose own time for a step is longest", kMostTasks, all)
+           (all > kMostRows
+                ? fmt::format(", the {} of {} whose own time for a step is longest", kMostRows, all)
                 : "") +
            "\n" +
            aligned(lines, 4, {true, false, true, true, true, true, true, true, true, true, true, false});
@@ -210,70 +207,6 @@ std::string events_text(const RecordedRun& run) {
     }
     return out +
            (run.events_left_out > 0 ? "    and " + std::to_string(run.events_left_out) + " more\n" : "");
-}
-
-std::string preflight_text(const RecordedRun& run) {
-    std::vector<std::vector<std::string>> lines;
-    for (const NodeRecord& node : run.nodes) {
-        if (!node.preflight) continue;
-        std::vector<std::string> seen = node.preflight->findings;
-        for (const auto& one : node.preflight->measures)
-            seen.push_back(fmt::format("{} {:.3g} {}", one.name, one.value, one.unit));
-        if (seen.size() > kMostSeen) {
-            seen.resize(kMostSeen);
-            seen.emplace_back("...");
-        }
-        lines.push_back({node.host, in_words(node.preflight->verdict),
-                         duration_in_words(node.preflight->seconds), join(seen, "; ")});
-    }
-    if (lines.empty()) return "";
-    const size_t more = lines.size() - std::min(lines.size(), kMostTasks);
-    lines.resize(lines.size() - more);
-    return "\n  preflight\n" + aligned(lines, 4, {false, false, true}) +
-           (more > 0 ? "    and " + plural(more, "node") + " more\n" : "");
-}
-
-std::string transports_text(const RecordedRun& run) {
-    struct Over {
-        size_t pairs = 0, channels = 0;
-        const RecordedTransports::Pair* first = nullptr;
-    };
-    std::map<std::string, Over> kinds;
-    for (const auto& pair : run.transports.pairs) {
-        Over& kind = kinds[pair.via];
-        if (kind.pairs++ == 0) kind.first = &pair;
-        kind.channels += pair.channels;
-    }
-    std::vector<std::vector<std::string>> lines;
-    for (const auto& [via, kind] : kinds)
-        lines.push_back({via, plural(kind.pairs, "pair") + " of ranks", plural(kind.channels, "channel"),
-                         fmt::format("rank {} to {}{}", kind.first->from, kind.first->to,
-                                     kind.pairs > 1 ? ", ..." : "")});
-    return lines.empty() ? "" : "\n  NCCL's transports\n" + aligned(lines, 4);
-}
-
-// "all 8 ranks", "the 3 of 8 ranks of which it is known"
-std::string ranks_that_told(size_t told, size_t world_size) {
-    const std::string count =
-        told == 1 ? "the only" : fmt::format("{} {}", told < world_size ? "the" : "all", told);
-    return told < world_size ? fmt::format("{}{} of {} ranks of which it is known", count,
-                                           told == 1 ? " one" : "", world_size)
-                             : count + (told == 1 ? " rank" : " ranks");
-}
-
-// All of them are in --json and --html.
-std::string environment_text(const RecordedRun& run) {
-    const auto& [common, ranks] = run.environment;
-    if (ranks.empty()) return "";
-    std::string out = fmt::format(
-        "\n  environment: of what slurm-dp has set, {} equal in {}\n",
-        common.size() == 1 ? "1 variable is" : fmt::format("{} variables are", common.size()),
-        ranks_that_told(ranks.size(), run.generations.empty() ? 0 : run.generations.back().world_size));
-    for (const char* name :
-         {"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "OMP_NUM_THREADS", "NCCL_SOCKET_IFNAME"})
-        if (const auto found = common.find(name); found != common.end())
-            out += "    " + found->first + "=" + found->second + "\n";
-    return out;
 }
 
 // What a program logs has as many digits as a float.
@@ -370,8 +303,8 @@ std::string report_text(const Report& report) {
         out += (&one == &report.runs.front() ? "" : "\n") + heading(one.run) +
                goodput_text(one.timeline.ledger, one.timeline.allocated) + generations_text(one.run) +
                preflight_text(one.run) + start_text(one.run) + tasks_text(one) +
-               scalars_text(one.timeline.scalars) + transports_text(one.run) + environment_text(one.run) +
-               events_text(one.run);
+               scalars_text(one.timeline.scalars) + gpus_text(one) + transports_text(one.run) +
+               environment_text(one.run) + events_text(one.run);
     return out + jobs_text(report);
 }
 

@@ -62,7 +62,7 @@ class TraceWriter {
                {"dur", us(time.until) - us(time.from)},
                {"args", std::move(args)}});
     }
-    void counter(size_t process, const char* name, double at, double value) {
+    void counter(size_t process, const std::string& name, double at, double value) {
         event({{"ph", "C"}, {"name", name}, {"pid", process}, {"ts", us(at)}, {"args", {{"value", value}}}});
     }
     void instant(size_t process, double at, const std::string& text) {
@@ -131,10 +131,13 @@ void write_node(const ReportedRun& reported, size_t node, size_t process, TraceW
         write_lives(task, run.generations.empty() ? 0 : run.generations.front().number, process, out);
     }
     const auto& windows = reported.timeline.nodes[node].windows;
-    for (size_t window = 0; window < windows.size(); ++window)
-        if (windows[window].memory_mib)
-            out.counter(process, "memory MiB", static_cast<double>(window) * reported.timeline.window,
-                        *windows[window].memory_mib);
+    for (size_t window = 0; window < windows.size(); ++window) {
+        const double at = static_cast<double>(window) * reported.timeline.window;
+        if (windows[window].memory_mib) out.counter(process, "memory MiB", at, *windows[window].memory_mib);
+        for (size_t course = 0; course < kGpuCourses; ++course)
+            if (const auto value = windows[window].gpus.of(course))
+                out.counter(process, std::string("GPUs ") + kGpuCourseNames[course].name, at, *value);
+    }
 }
 
 struct Written {

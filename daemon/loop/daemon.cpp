@@ -450,12 +450,7 @@ wire::NodeMetrics Daemon::metrics() {
     look_at_ledger();
     wire::NodeMetrics metrics;
     for (const double seconds : ledger_.spent()) metrics.add_spent_ms(static_cast<int64_t>(seconds * 1000));
-    std::set<uint32_t> tiles;
-    for (const std::string& list : config_.tiles)
-        for (const uint32_t tile :
-             parse_ranges<uint32_t>(list, kMaxTilesPerRank).value_or(std::vector<uint32_t>()))
-            tiles.insert(tile);
-    metrics.set_tiles(static_cast<uint32_t>(tiles.size()));
+    metrics.set_tiles(static_cast<uint32_t>(known_tiles(config_).size()));
     if (!broker_ || broker_->has_resigned()) return metrics;
     wire::StepStatus& status = *metrics.mutable_status();
     status = broker_->status(true, now());

@@ -5,6 +5,7 @@
 
 #include "common/slurm_patterns.hpp"
 #include "engine/preflight_record.hpp"
+#include "loop/gpu_probe.hpp"
 #include "loop/handshake.hpp"
 #include "record/transports.hpp"
 
@@ -34,13 +35,15 @@ bool have_phases(const std::vector<SampleReader::Rank>& ranks) {
 
 StepRecorder::StepRecorder(const DaemonConfig& config, const std::string& secret,
                            std::function<void(const std::string&)> on_failure)
-    : writer_(writer_command(config, make_run_id(secret)), std::move(on_failure)) {
+    : gpus_(every(gpu_use_command(config.host, config.tiles_conf), *config.settings.record_interval)),
+      writer_(writer_command(config, make_run_id(secret)), std::move(on_failure)) {
     writer_.add(kRecordMagic);
     add(begin_entry(config, make_run_id(secret), DP_VERSION, unix_ms()));
 }
 
 pid_t StepRecorder::start(event_base* base) {
     writer_.start(base);
+    gpus_.start(base);
     return writer_.pid();
 }
 
@@ -53,6 +56,8 @@ void StepRecorder::begin_generation(const DaemonConfig& config, const NodePlan& 
     details_.begin_generation();
     sampled_ = Clock::now();
     world_size_ = config.world_size;
+    const bool are_known = std::ranges::none_of(config.tiles, &std::string::empty);
+    tiles_ = are_known ? known_tiles(config) : std::set<uint32_t>();
     add(generation_entry(config, plan));
 }
 
@@ -129,7 +134,13 @@ void StepRecorder::sample(const std::vector<SampleReader::Rank>& ranks, bool is_
     const std::chrono::nanoseconds entry = began_.time_since_epoch() + at;
     record::Entry sample;
     *sample.mutable_sample() = samples_.read(ranks, monotonic_ns(), ended, entry.count(), !is_regular);
+    add_gpus(*sample.mutable_sample());
     add(at, std::move(sample));
+}
+
+void StepRecorder::add_gpus(record::Sample& sample) {
+    if (const auto found = gpus_.take()) gpu_changes_.add_to(sample, *found, tiles_);
+    if (const auto problem = gpus_.take_problem()) note("its GPUs are not recorded: " + *problem);
 }
 
 void StepRecorder::finish(event_base* base) {

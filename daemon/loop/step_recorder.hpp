@@ -11,11 +11,13 @@
 #include <string>
 #include <utility>
 
+#include "loop/gpu_sampler.hpp"
 #include "loop/record_writer.hpp"
 #include "loop/sample_reader.hpp"
 #include "record/detail_schedule.hpp"
 #include "record/entries.hpp"
 #include "record/environment.hpp"
+#include "record/gpus.hpp"
 #include "record/hang.hpp"
 
 namespace dp {
@@ -86,11 +88,15 @@ class StepRecorder {
     size_t ranks_ = 0;
     std::map<uint32_t, std::string> partners_;  // addresses, by round of links that are measured
     SampleReader samples_;
+    std::set<uint32_t> tiles_;  // of this generation's ranks; empty: not known
+    GpuSampler gpus_;
+    GpuChanges gpu_changes_;
     RecordWriter writer_;
 
     void add(record::Entry entry) { add(age(), std::move(entry)); }
     void add(std::chrono::milliseconds at, record::Entry entry);
     void add_environments();
+    void add_gpus(record::Sample& sample);
     std::chrono::milliseconds age() const;
 };
 

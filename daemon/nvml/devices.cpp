@@ -30,6 +30,7 @@ struct Memory {
 };
 
 constexpr int kProcessors = 1;            // nvmlClockType_t: NVML_CLOCK_SM
+constexpr int kOfTheChip = 0;             // nvmlTemperatureSensors_t: NVML_TEMPERATURE_GPU
 constexpr unsigned kMostProcesses = 128;  // of a GPU
 
 struct Process {  // nvmlProcessInfo_t
@@ -49,13 +50,15 @@ void note_state(const Library& nvml, Handle gpu, NvmlUse& use) {
         for (unsigned i = 0; i < std::min(count, kMostProcesses); ++i)
             use.processes.push_back(static_cast<pid_t>(processes[i].pid));
     }
-    unsigned now = 0, most = 0;
+    unsigned now = 0, most = 0, milliwatts = 0, degrees = 0;
     unsigned long long reasons = 0, errors = 0;
-    constexpr uint64_t kSlowed = kSlowedByHardware | kTooHotForSoftware | kTooHot | kPowerBrake;
-    if (nvml.call(kSlowedBy, gpu, &reasons) == kSuccess) use.is_slowed = (reasons & kSlowed) != 0;
-    if (nvml.call("nvmlDeviceGetClockInfo", gpu, kProcessors, &now) == kSuccess &&
-        nvml.call("nvmlDeviceGetMaxClockInfo", gpu, kProcessors, &most) == kSuccess)
+    if (nvml.call(kSlowedBy, gpu, &reasons) == kSuccess) use.clock_reasons = static_cast<uint32_t>(reasons);
+    if (nvml.call("nvmlDeviceGetClockInfo", gpu, kProcessors, &now) == kSuccess) use.sm_mhz = now;
+    if (use.sm_mhz && nvml.call("nvmlDeviceGetMaxClockInfo", gpu, kProcessors, &most) == kSuccess)
         use.clock_lost = clock_lost(use.busy_percent.value_or(0), reasons, now, most);
+    if (nvml.call("nvmlDeviceGetPowerUsage", gpu, &milliwatts) == kSuccess)
+        use.watts = (milliwatts + 500) / 1000;
+    if (nvml.call("nvmlDeviceGetTemperature", gpu, kOfTheChip, &degrees) == kSuccess) use.celsius = degrees;
     if (nvml.call("nvmlDeviceGetTotalEccErrors", gpu, kUncorrected, kSinceLoaded, &errors) == kSuccess)
         use.lost_bits = errors;
 }
@@ -103,20 +106,9 @@ Try<std::vector<NvmlDevice>> instances_of(const Library& nvml, Handle gpu, unsig
     return found;
 }
 
-}  // namespace
-
-std::optional<double> clock_lost(uint32_t busy_percent, uint64_t reasons, unsigned now, unsigned most) {
-    constexpr uint32_t kBusy = 50;  // one that is less busy may well take its clock back
-    if (busy_percent < kBusy || (reasons & kIdle) != 0 || most == 0) return std::nullopt;
-    return 1 - std::min(1.0, static_cast<double>(now) / most);
-}
-
-Try<std::vector<NvmlDevice>> nvml_devices(const std::string& root, const std::string& library) {
+Try<std::vector<NvmlDevice>> devices_of(const Library& nvml, const std::string& root) {
     std::vector<NvmlDevice> found;
-    const Library nvml(library);
-    if (!nvml.is_there()) return found;
     unsigned count = 0;
-    DP_TRY(nvml.require("nvmlInit_v2"));
     DP_TRY(nvml.require("nvmlDeviceGetCount_v2", &count));
     for (unsigned i = 0; i < count; ++i) {
         Handle gpu = nullptr;
@@ -133,25 +125,61 @@ Try<std::vector<NvmlDevice>> nvml_devices(const std::string& root, const std::st
     return found;
 }
 
-Try<wire::NodeUsage> use_of_gpus(const GpuUseOptions& options, const std::string& root,
-                                 const std::string& library) {
-    wire::NodeUsage usage;
+}  // namespace
+
+std::optional<double> clock_lost(uint32_t busy_percent, uint64_t reasons, unsigned now, unsigned most) {
+    constexpr uint32_t kBusy = 50;  // one that is less busy may well take its clock back
+    if (busy_percent < kBusy || (reasons & kIdle) != 0 || most == 0) return std::nullopt;
+    return 1 - std::min(1.0, static_cast<double>(now) / most);
+}
+
+Try<std::vector<NvmlDevice>> nvml_devices(const std::string& root, const std::string& library) {
+    const Library nvml(library);
+    if (!nvml.is_there()) return std::vector<NvmlDevice>();
+    DP_TRY(nvml.require("nvmlInit_v2"));
+    return devices_of(nvml, root);
+}
+
+GpuUse::GpuUse(std::string root) : root_(std::move(root)) {}
+GpuUse::GpuUse(GpuUse&&) noexcept = default;
+GpuUse::~GpuUse() = default;
+
+Try<GpuUse> GpuUse::open(const GpuUseOptions& options, const std::string& root, const std::string& library) {
+    GpuUse use(root);
     const auto inventory = DP_TRY(read_inventory(options.conf, options.node, root));
-    if (!inventory || inventory->vendor != &kNvidia) return usage;
-    const auto known = DP_TRY(nvml_devices(root, library));
-    const uint32_t each = inventory->layout.tiles_per_device;
-    for (uint32_t tile = 0; tile < inventory->layout.tiles; ++tile)
+    if (!inventory || inventory->vendor != &kNvidia) return use;
+    use.inventory_ = *inventory;
+    auto nvml = std::make_unique<Library>(library);
+    if (!nvml->is_there()) return use;
+    DP_TRY(nvml->require("nvmlInit_v2"));
+    use.nvml_ = std::move(nvml);
+    return use;
+}
+
+Try<wire::NodeUsage> GpuUse::look() const {
+    wire::NodeUsage usage;
+    if (!is_there()) return usage;
+    const auto known = DP_TRY(devices_of(*nvml_, root_));
+    const uint32_t each = inventory_.layout.tiles_per_device;
+    for (uint32_t tile = 0; tile < inventory_.layout.tiles; ++tile)
         for (const NvmlDevice& device : known) {
-            if (device.file != inventory->devices[tile / each].file || !device.use) continue;
+            if (device.file != inventory_.devices[tile / each].file || !device.use) continue;
+            const NvmlUse& use = *device.use;
             auto& gpu = *usage.add_gpus();
             gpu.set_tile(tile);
-            if (device.use->busy_percent) gpu.set_busy_percent(*device.use->busy_percent);
-            gpu.set_memory_used(device.use->memory_used);
-            gpu.set_memory_total(device.use->memory_total);
-            for (const pid_t pid : device.use->processes) gpu.add_pids(pid);
-            if (device.use->clock_lost) gpu.set_clock_lost(*device.use->clock_lost);
-            if (device.use->is_slowed) gpu.set_is_slowed(*device.use->is_slowed);
-            if (device.use->lost_bits) gpu.set_lost_bits(*device.use->lost_bits);
+            if (use.busy_percent) gpu.set_busy_percent(*use.busy_percent);
+            gpu.set_memory_used(use.memory_used);
+            gpu.set_memory_total(use.memory_total);
+            for (const pid_t pid : use.processes) gpu.add_pids(pid);
+            if (use.clock_lost) gpu.set_clock_lost(*use.clock_lost);
+            if (use.clock_reasons) {
+                gpu.set_is_slowed((*use.clock_reasons & kSlowed) != 0);
+                gpu.set_clock_reasons(*use.clock_reasons);
+            }
+            if (use.lost_bits) gpu.set_lost_bits(*use.lost_bits);
+            if (use.watts) gpu.set_watts(*use.watts);
+            if (use.celsius) gpu.set_celsius(*use.celsius);
+            if (use.sm_mhz) gpu.set_sm_mhz(*use.sm_mhz);
         }
     return usage;
 }

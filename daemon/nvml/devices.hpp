@@ -7,7 +7,9 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +20,10 @@
 
 namespace dp {
 
+namespace nvml {
+class Library;
+}
+
 struct NvmlUse {
     // The fraction of the last moments in which a kernel ran; nullopt for a MIG instance.
     std::optional<uint32_t> busy_percent;
@@ -27,7 +33,9 @@ struct NvmlUse {
     std::vector<pid_t> processes;  // that compute on it, in this PID namespace
     std::optional<double>
         clock_lost;  // how much of its highest clock its processors lack, 0 to 1; nothing while it has little to do
-    std::optional<bool> is_slowed;      // by heat, its power supply or its board
+    std::optional<uint32_t> clock_reasons;  // record/clock_reasons.hpp
+    std::optional<uint32_t> watts, celsius;
+    std::optional<uint32_t> sm_mhz;     // its processors' clock
     std::optional<uint64_t> lost_bits;  // uncorrected memory errors since the driver was loaded
 };
 
@@ -48,11 +56,28 @@ Try<std::vector<NvmlDevice>> nvml_devices(const std::string& root = "",
 struct GpuUseOptions {
     std::string node;  // this one's name in tiles.conf
     std::string conf = kTilesConf;
+    std::chrono::milliseconds every{0};  // of dpctl gpu-use: again and again; 0: once
 };
 
-// The use of this node's tiles whose devices this process may open; a GPU that is several tiles is reported
-// for each. Sets only `gpus`, which stays empty if the node has no NVIDIA GPU or no library.
-Try<wire::NodeUsage> use_of_gpus(const GpuUseOptions& options, const std::string& root = "",
-                                 const std::string& library = "libnvidia-ml.so.1");
+// The use of this node's tiles whose devices this process may open, look by look. The library is loaded once: to begin takes it long where
+// nothing else keeps the driver awake.
+class GpuUse {
+ public:
+    static Try<GpuUse> open(const GpuUseOptions& options, const std::string& root = "",
+                            const std::string& library = "libnvidia-ml.so.1");
+    GpuUse(GpuUse&&) noexcept;
+    ~GpuUse();
+
+    // Whether the node has NVIDIA GPUs and their library.
+    bool is_there() const { return nvml_ != nullptr; }
+    // Sets only `gpus`, which is empty if nothing is there. A GPU that is several tiles is reported for each.
+    Try<wire::NodeUsage> look() const;
+
+ private:
+    explicit GpuUse(std::string root);
+    std::string root_;
+    TileInventory inventory_;
+    std::unique_ptr<nvml::Library> nvml_;
+};
 
 }  // namespace dp

@@ -11,6 +11,7 @@
 
 #include "base/failure.hpp"
 #include "base/text.hpp"
+#include "record/clock_reasons.hpp"
 
 namespace dp::nvml {
 
@@ -24,14 +25,6 @@ inline constexpr int kNotFound = 6;
 inline constexpr int kFunctionNotFound = 13;
 using Handle = void*;  // nvmlDevice_t
 
-// nvmlClocksEventReasons.
-enum : uint64_t {
-    kIdle = 0x1,
-    kSlowedByHardware = 0x8,
-    kTooHotForSoftware = 0x20,
-    kTooHot = 0x40,
-    kPowerBrake = 0x80
-};
 inline constexpr const char* kSlowedBy = "nvmlDeviceGetCurrentClocksThrottleReasons";
 // nvmlDeviceGetTotalEccErrors' kinds: nvmlMemoryErrorType_t, nvmlEccCounterType_t.
 inline constexpr int kUncorrected = 1, kSinceLoaded = 0;

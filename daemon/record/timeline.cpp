@@ -198,6 +198,7 @@ class NodeFiller {
                 fill(entry->sample(), {before, at}, ranks);
                 scalars_.note(entry->sample(), at);
                 fill_node(entry->sample(), {sampled.value_or(before), at});
+                fill_gpus(entry->sample(), {gpus_seen_.value_or(before), at});
                 before = at;
                 sampled = at;
             }
@@ -212,6 +213,8 @@ class NodeFiller {
     ScalarReader& scalars_;
     std::vector<TaskFiller> fillers_;
     std::vector<int64_t> steps_;  // the training's count, by task
+    GpuReader gpus_;
+    std::optional<double> gpus_seen_;
 
     void fill(const record::Sample& sample, const Interval& time, size_t ranks) {
         for (size_t local = 0; local < std::min(ranks, tasks_in(sample)); ++local) {
@@ -222,10 +225,22 @@ class NodeFiller {
         }
     }
 
+    size_t window_at(double at) const {
+        return std::min(static_cast<size_t>(at / window_), out_.windows.size() - 1);
+    }
+
+    // `time`: since the last look.
+    void fill_gpus(const record::Sample& sample, const Interval& time) {
+        const std::vector<GpuState> now = gpus_.take(sample);
+        if (now.empty()) return;
+        gpus_seen_ = time.until;
+        add_to(out_.gpus, now, time.length());
+        const size_t last = window_at(time.until);
+        for (size_t i = std::min(window_at(time.from) + 1, last); i <= last; ++i)
+            out_.windows[i].gpus.add(now);
+    }
+
     void fill_node(const record::Sample& sample, const Interval& time) {
-        const auto window_at = [&](double at) {
-            return std::min(static_cast<size_t>(at / window_), out_.windows.size() - 1);
-        };
         const size_t now = window_at(time.until);
         for (size_t i = window_at(time.from) + 1; i < now; ++i)
             out_.windows[i].memory_mib = out_.windows[i - 1].memory_mib;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/failure.hpp"
+#include "record/gpus.hpp"
 #include "record/run.hpp"
 #include "record/scalars.hpp"
 #include "record/spent.hpp"
@@ -29,6 +30,7 @@ struct TaskWindow {
 struct NodeWindow {
     std::optional<uint32_t> memory_mib;  // used, as it was seen last
     double sent_kib = 0, received_kib = 0;
+    GpuWindow gpus;
 };
 
 struct TaskTimeline {
@@ -39,6 +41,7 @@ struct TaskTimeline {
 struct NodeTimeline {
     std::vector<NodeWindow> windows;
     std::vector<TaskTimeline> tasks;  // as in NodeRecord
+    std::vector<GpuSummary> gpus;     // by tile; none: they were not looked at
 };
 
 struct Timeline {

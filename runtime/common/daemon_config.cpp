@@ -102,6 +102,14 @@ std::optional<std::string> devices_in(const char* name, const GetVariable& get) 
 
 }  // namespace
 
+std::set<uint32_t> known_tiles(const DaemonConfig& config) {
+    std::set<uint32_t> all;
+    for (const std::string& list : config.tiles)
+        if (const auto tiles = parse_ranges<uint32_t>(list, kMaxTilesPerRank))
+            all.insert(tiles->begin(), tiles->end());
+    return all;
+}
+
 bool has_gpus(const GetVariable& get) {
     return std::ranges::any_of(
         std::array{"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"},

@@ -4,6 +4,8 @@
 // descriptors at fixed numbers. Nothing is in arguments or environment, where `ps` would show it.
 #pragma once
 
+#include <set>
+
 #include "common/node_setup.hpp"
 #include "common/options.hpp"
 
@@ -63,6 +65,9 @@ struct DaemonConfig : NodeOfStep {
 
     bool operator==(const DaemonConfig&) const = default;
 };
+
+// All that is known of the tiles of the node's ranks.
+std::set<uint32_t> known_tiles(const DaemonConfig& config);
 
 // Whether a task's environment says that it has GPUs.
 bool has_gpus(const GetVariable& get);

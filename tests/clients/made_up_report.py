@@ -144,6 +144,18 @@ def make_events(tasks, slow, dead, middle, window):
     ]
 
 
+def add_gpus(node, windows):
+    """Four, of which the third of node01 is hot; the last one is a MIG instance."""
+    node["gpus"] = []
+    for tile in range(4):
+        hot = node["host"] == "node01" and tile == 2
+        value = {"busy_percent": 97, "memory_mib": 70000, "watts": 512 if hot else 650, "celsius": 88 if hot else 61, "sm_mhz": 1200 if hot else 1980}
+        known = value if tile < 3 else {"memory_mib": 5000}
+        node["gpus"].append({"tile": tile, "memory_total_mib": 81559, "slowed_seconds": 33.5 * hot, "slowed_by": "too hot" * hot,
+                             **{name: {"mean": known[name], "lowest": known[name], "highest": known[name]} if name in known else None for name in value}})
+    node["gpu_courses"] = {name: [None, *[most] * (windows - 1)] for name, most in (("busy_percent", 97), ("memory_mib", 70000), ("watts", 1812), ("celsius", 88), ("sm_mhz", 1200))}
+
+
 def add_details(report):
     """What only some records have: a hang's calls, the preflight, NCCL's transports in a ring, environments."""
     for run in report["runs"]:
@@ -154,6 +166,7 @@ def add_details(report):
                 {"ranks": [3], "is_cause": True, "frames": [{"function": "load_batch", "file": "data.py", "line": 88}], "incomplete": "its stack is cut"},
                 {"ranks": [rank for rank in ranks if rank != 3], "is_cause": False, "frames": frames, "incomplete": ""}]})
         for node in run["nodes"]:
+            add_gpus(node, run["windows"])
             node["preflight"] = {"seconds": 0.4, "verdict": "fit, with remarks", "findings": ["clock: nothing synchronizes it"],
                                  "measures": [{"name": "memory", "value": 12.5, "unit": "GB/s"}]}
         run["transports"] = []

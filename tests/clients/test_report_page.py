@@ -281,6 +281,21 @@ def test_the_preflight_is_a_table(opened):
         "node01 fit, with remarks 0.4 s clock: nothing synchronizes it; memory 12.5 GB/s"
 
 
+def test_gpus_have_their_charts_and_a_table(opened):
+    browser = opened(add_details(make_report(16)))
+    section = browser.find_element(By.ID, "run-0-gpus")
+    labels = [chart.get_attribute("aria-label") for chart in section.find_elements(By.CSS_SELECTOR, "figure svg[role=img]")]
+    assert len(labels) == 5 and labels[2].startswith("GPU power: all of each node’s, in W, over ") and labels[2].endswith("between 1,812 and 1,812"), labels
+    rows = [row.text for row in section.find_elements(By.CSS_SELECTOR, "tbody tr")]
+    assert len(rows) == 8
+    assert rows[0] == "node01 2 97 % 70,000 MiB of 81,559 512 W 512 W 88 °C 1,200 MHz 1,200 MHz 33.5 s: too hot"
+    assert sum("– – – – – –" in row for row in rows) == 2, "of MIG's instances only the memory is known"
+
+
+def test_without_gpus_nothing_is_said_of_them(opened):
+    assert not opened(make_report(8)).find_elements(By.ID, "run-0-gpus")
+
+
 def test_the_loss_is_a_chart_over_the_steps(opened):
     browser = opened(add_scalars(make_report(8)))
     section = browser.find_element(By.ID, "run-0-scalars")

@@ -12,6 +12,7 @@ from conftest import planted_on
 from localcluster.harness import BUILD, until
 from localcluster.names import CHECKOUT
 from test_restarts import ranks_of
+from test_tiles import tiles_conf
 
 pytestmark = pytest.mark.usefixtures("one_step_each")
 
@@ -447,3 +448,31 @@ def test_nothing_recorded_is_one_line(cluster):
     for place, why in ((RECORDS, "there is no record"), (f"{RECORDS}/nowhere", "there is no such directory")):
         done = cluster.run([DPCTL, "report", place])
         assert done.returncode == 1 and done.stdout == "" and len(done.stderr.splitlines()) == 1 and why in done.stderr, done.stderr
+
+
+# A library in the place of NVIDIA's, found as that would be, and what its driver shows of two GPUs, one of them with MIG instances.
+INSTANCE = "d=$c/gi{gi}/ci0; mkdir -p $d; printf 'DeviceFileMinor: {cap}\\n' > $d/access; cp $d/access $c/gi{gi}/access"
+FAKE_GPUS = " && ".join([
+    "mkdir -p /run/gpus", "cp {library} /run/gpus/libnvidia-ml.so.1", "ldconfig -X -C /run/gpus/cache /run/gpus",
+    "mount --bind /run/gpus/cache /etc/ld.so.cache", "mount -t tmpfs gpus /proc/driver", "mkdir -p /proc/driver/nvidia/gpus",
+    "c=/proc/driver/nvidia/capabilities/gpu0/mig", INSTANCE.format(gi=1, cap=13), INSTANCE.format(gi=2, cap=22)])
+NO_GPUS = "umount /proc/driver /etc/ld.so.cache; rm -r /run/gpus"
+
+
+def test_gpus_are_looked_at_as_long_as_the_step_lasts(cluster):
+    library = os.path.join(BUILD, "lib/libfake_nvml.so")
+    if not os.path.exists(library):
+        pytest.skip(f"{library} is not built: it is the unit tests'")
+    conf = "nodes=node[01-02] vendor=nvidia devices=2 tiles-per-device=1 files=/dev/nvidia[0-1]\n"
+    with tiles_conf(cluster, conf), planted_on(cluster, "node01", FAKE_GPUS.format(library=library), NO_GPUS):
+        cluster.run([*TWO_NODES, "--dp-world=auto", "sleep", "5"], cwd="/home/alice", check=True)
+        assert not [one for one in cluster.processes() if "gpu-use" in one["command"]]
+    run = only_run(cluster)
+    with_gpus, without = run["nodes"]
+    assert "gpus" not in without and not any("GPU" in event["text"] for event in run["events"]), run["events"]
+    (gpu,) = with_gpus["gpus"]
+    assert gpu["tile"] == 1 and gpu["memory_total_mib"] == 141 << 10
+    assert {name: value["mean"] for name, value in gpu.items() if isinstance(value, dict)} == {
+        "busy_percent": 87, "memory_mib": 5 << 10, "watts": 611, "celsius": 41, "sm_mhz": 1320}
+    assert gpu["slowed_seconds"] == 0 and sum(one == 611 for one in with_gpus["gpu_courses"]["watts"]) >= 3
+    assert " MHz" in cluster.run([DPCTL, "report", RECORDS], check=True).stdout

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The record of a long step that nobody has run: bench-records DIR NODES RANKS_PER_NODE SECONDS. Each rank trains, in phases so short that a
-// page keeps no more of them a second, and logs its loss and throughput; rank 1 is slow, and in the middle all begin again.
+// page keeps no more of them a second, logs its loss and throughput, and has a GPU; rank 1 is slow, and in the middle all begin again.
 #include <sys/stat.h>
 
 #include <cmath>
@@ -15,6 +15,7 @@
 #include "common/phase_page.hpp"
 #include "record/detail_schedule.hpp"
 #include "record/entries.hpp"
+#include "record/gpus.hpp"
 #include "record/new_scalars.hpp"
 
 namespace {
@@ -66,6 +67,7 @@ class NodeFile {
     std::ofstream out_;
     DetailSchedule details_;
     NewScalars scalars_;
+    GpuChanges gpu_changes_;
     std::vector<PhasePage> pages_ = std::vector<PhasePage>(shape_.ranks_per_node);
 
     std::string host() const { return "bench" + std::to_string(node_); }
@@ -99,6 +101,7 @@ class NodeFile {
         for (int64_t at = from_ms + 1000; at <= until_ms; at += 1000) {
             record::Entry entry = sample();
             add_scalars(*entry.mutable_sample(), number, static_cast<uint64_t>(at / 1000 * kSteps));
+            add_gpus(*entry.mutable_sample());
             if (details_.is_on(std::chrono::seconds(at / 1000), true, (kUnixMs + at) / 1000,
                                shape_.nodes * shape_.ranks_per_node))
                 add_details(*entry.mutable_sample(), static_cast<uint64_t>(at / 1000 * kSteps));
@@ -135,6 +138,23 @@ class NodeFile {
             ranks.push_back({local, rank(local), uint64_t{generation} << 32 | local, &pages_[local]});
         }
         scalars_.add_to(sample, ranks);
+    }
+
+    // As busy ones change from second to second.
+    void add_gpus(record::Sample& sample) {
+        wire::NodeUsage found;
+        for (uint32_t local = 0; local < shape_.ranks_per_node; ++local) {
+            auto& gpu = *found.add_gpus();
+            gpu.set_tile(local);
+            gpu.set_busy_percent(94 + random_() % 7);
+            gpu.set_memory_used(uint64_t{70'000} << 20);
+            gpu.set_memory_total(uint64_t{81'559} << 20);
+            gpu.set_watts(600 + random_() % 100);
+            gpu.set_celsius(60 + random_() % 3);
+            gpu.set_sm_mhz(1980 - 15 * (random_() % 8));
+            gpu.set_clock_reasons(random_() % 4 == 0 ? 4 : 0);
+        }
+        gpu_changes_.add_to(sample, found);
     }
 
     // Of the last second: each step loads, computes and communicates.

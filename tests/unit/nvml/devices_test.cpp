@@ -49,7 +49,11 @@ TEST(Nvml, SaysHowBusyAGpuIsAndOfAnInstanceItsMemory) {
         if (whole) {
             EXPECT_NEAR(*device.use->clock_lost, 1.0 / 3, 0.01);
         }
-        EXPECT_EQ(device.use->is_slowed, whole ? std::optional(false) : std::nullopt);
+        const auto of_whole = [whole](uint32_t value) { return whole ? std::optional(value) : std::nullopt; };
+        EXPECT_EQ(device.use->clock_reasons, of_whole(0x4));
+        EXPECT_EQ(device.use->watts, of_whole(611)) << "rounded";
+        EXPECT_EQ(device.use->celsius, of_whole(41));
+        EXPECT_EQ(device.use->sm_mhz, of_whole(1320));
     }
 }
 
@@ -68,7 +72,14 @@ TEST(GpuUse, IsToldByTileOfTheDevicesThatMayBeUsed) {
     tree.file("/tiles.conf",
               "nodes=gpu01 vendor=nvidia devices=2 tiles-per-device=2 files=/dev/nvidia[0-1]\n"
               "nodes=cpu01 vendor=intel devices=2 tiles-per-device=2\n");
-    const auto usage = use_of_gpus({"gpu01", conf}, tree.root(), DP_TEST_NVML);
+    const auto use_of = [&](const std::string& node, const std::string& library) {
+        const auto gpus = GpuUse::open({node, conf}, tree.root(), library);
+        EXPECT_TRUE(gpus) << gpus.error().message;
+        EXPECT_EQ(gpus->is_there(), node == "gpu01" && library == DP_TEST_NVML);
+        gpus->look();
+        return gpus->look();
+    };
+    const auto usage = use_of("gpu01", DP_TEST_NVML);
     ASSERT_TRUE(usage) << usage.error().message;
     ASSERT_EQ(usage->gpus_size(), 2)
         << "GPU 0 is in MIG mode, and its instances are no devices of tiles.conf";
@@ -80,12 +91,16 @@ TEST(GpuUse, IsToldByTileOfTheDevicesThatMayBeUsed) {
         EXPECT_EQ(usage->gpus(i).pids_size(), 2);
         EXPECT_NEAR(usage->gpus(i).clock_lost(), 1.0 / 3, 0.01);
         EXPECT_TRUE(usage->gpus(i).has_is_slowed() && !usage->gpus(i).is_slowed());
+        EXPECT_EQ(usage->gpus(i).clock_reasons(), 0x4u);
+        EXPECT_EQ(usage->gpus(i).watts(), 611u);
+        EXPECT_EQ(usage->gpus(i).celsius(), 41u);
+        EXPECT_EQ(usage->gpus(i).sm_mhz(), 1320u);
         EXPECT_TRUE(usage->gpus(i).has_lost_bits());
     }
-    const auto of_intel = use_of_gpus({"cpu01", conf}, tree.root(), DP_TEST_NVML);
+    const auto of_intel = use_of("cpu01", DP_TEST_NVML);
     ASSERT_TRUE(of_intel) << of_intel.error().message;
     EXPECT_EQ(of_intel->gpus_size(), 0);
-    const auto without = use_of_gpus({"gpu01", conf}, tree.root(), "libno-such-library.so.1");
+    const auto without = use_of("gpu01", "libno-such-library.so.1");
     ASSERT_TRUE(without) << without.error().message;
     EXPECT_EQ(without->gpus_size(), 0);
 }

@@ -139,6 +139,14 @@ int nvmlDeviceGetMaxClockInfo(struct device* device, int clock, unsigned* megahe
     return clock == 1 ? SUCCESS : INVALID;
 }
 
+int nvmlDeviceGetPowerUsage(struct device* device, unsigned* milliwatts);
+
+int nvmlDeviceGetPowerUsage(struct device* device, unsigned* milliwatts) {
+    (void)device;
+    *milliwatts = 610500;
+    return SUCCESS;
+}
+
 // For the doctor: GPU 0 has one NVLink that is down, and GPU 1 is hot and must be reset.
 int nvmlSystemGetDriverVersion(char* version, unsigned size);
 int nvmlSystemGetCudaDriverVersion_v2(int* version);
