@@ -17,12 +17,12 @@ using List = google::protobuf::RepeatedField<int32_t>;
 std::array<List*, kGpuValues> lists_of(record::Sample& sample) {
     return {sample.mutable_gpu_busy_percent(), sample.mutable_gpu_memory_mib(),
             sample.mutable_gpu_watts(),        sample.mutable_gpu_celsius(),
-            sample.mutable_gpu_sm_mhz(),       sample.mutable_gpu_clock_reasons()};
+            sample.mutable_gpu_sm_mhz(),       sample.mutable_gpu_slowed_by()};
 }
 
 std::array<const List*, kGpuValues> lists_of(const record::Sample& sample) {
     return {&sample.gpu_busy_percent(), &sample.gpu_memory_mib(), &sample.gpu_watts(),
-            &sample.gpu_celsius(),      &sample.gpu_sm_mhz(),     &sample.gpu_clock_reasons()};
+            &sample.gpu_celsius(),      &sample.gpu_sm_mhz(),     &sample.gpu_slowed_by()};
 }
 
 // Whatever a helper or a file says, sums and differences stay within an int32.
@@ -39,7 +39,7 @@ GpuState state_of(const wire::NodeUsage::Gpu& gpu) {
             {or_unknown(gpu.has_busy_percent(), gpu.busy_percent()),
              or_unknown(true, gpu.memory_used() / kMib), or_unknown(gpu.has_watts(), gpu.watts()),
              or_unknown(gpu.has_celsius(), gpu.celsius()), or_unknown(gpu.has_sm_mhz(), gpu.sm_mhz()),
-             or_unknown(gpu.has_clock_reasons(), gpu.clock_reasons())}};
+             or_unknown(gpu.has_clock_reasons(), gpu.clock_reasons() & nvml::kSlowed)}};
 }
 
 bool are_the_same(const std::vector<GpuState>& some, const std::vector<GpuState>& others) {
@@ -111,10 +111,10 @@ void add_to(std::vector<GpuSummary>& all, const std::vector<GpuState>& now, doub
             of_it.lowest = std::min(of_it.lowest, value);
             of_it.highest = std::max(of_it.highest, value);
         }
-        const int32_t reasons = state.of(GpuValue::clock_reasons);
-        if (reasons < 0 || (static_cast<uint64_t>(reasons) & nvml::kSlowed) == 0) continue;
+        const int32_t reasons = state.of(GpuValue::slowed_by);
+        if (reasons <= 0) continue;
         gpu->slowed_seconds += seconds;
-        gpu->slowed_reasons |= static_cast<uint64_t>(reasons) & nvml::kSlowed;
+        gpu->slowed_reasons |= static_cast<uint64_t>(reasons);
     }
 }
 

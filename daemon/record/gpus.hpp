@@ -22,7 +22,7 @@ inline constexpr int kMostGpus = 256;
 inline constexpr size_t kMaxGpuProblem = 300;
 
 // In the order of record.proto's lists.
-enum class GpuValue { busy, memory, power, temperature, clock, clock_reasons };
+enum class GpuValue { busy, memory, power, temperature, clock, slowed_by };
 inline constexpr size_t kGpuValues = 6;
 // Those that have a course: all but the last.
 inline constexpr size_t kGpuCourses = 5;

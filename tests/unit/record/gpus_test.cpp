@@ -26,7 +26,7 @@ void add_gpu(wire::NodeUsage& found, uint32_t tile, const Values& values) {
     set(GpuValue::power, &wire::NodeUsage::Gpu::set_watts);
     set(GpuValue::temperature, &wire::NodeUsage::Gpu::set_celsius);
     set(GpuValue::clock, &wire::NodeUsage::Gpu::set_sm_mhz);
-    set(GpuValue::clock_reasons, &wire::NodeUsage::Gpu::set_clock_reasons);
+    set(GpuValue::slowed_by, &wire::NodeUsage::Gpu::set_clock_reasons);
 }
 
 wire::NodeUsage gpus(const std::vector<std::pair<uint32_t, Values>>& all) {
@@ -66,6 +66,15 @@ TEST(Gpus, ALookAtWhichNothingChangesCostsAByteEach) {
     EXPECT_EQ(first.gpus_size(), 3);
     EXPECT_EQ(second.gpus_size(), 0) << "they are named once";
     EXPECT_EQ(second.ByteSizeLong(), 3u + 3u);
+}
+
+TEST(Gpus, ThatItsPowerIsCappedOrItIsIdleDoesNotSlowAGpu) {
+    Values capped = kBusy;
+    capped[static_cast<size_t>(GpuValue::slowed_by)] = 0x4 | 0x1 | kTooHot;
+    GpuChanges changes;
+    record::Sample sample;
+    changes.add_to(sample, gpus({{0, capped}}));
+    EXPECT_EQ(sample.gpu_slowed_by(0), kTooHot);
 }
 
 TEST(Gpus, OnlyThoseOfTheRanks) {
