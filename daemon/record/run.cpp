@@ -190,6 +190,19 @@ Try<std::vector<std::string>> files_in(const std::string& place) {
     return files;
 }
 
+// `runs`: by time.
+void link_requeued(std::vector<RecordedRun>& runs) {
+    std::map<std::pair<uint32_t, uint32_t>, RecordedRun*> before;  // by job and step
+    for (RecordedRun& run : runs) {
+        if (run.job_id == 0) continue;
+        const auto known = std::ranges::find_if(
+            run.generations, [](const GenerationOfRun& one) { return one.first_step.has_value(); });
+        RecordedRun*& last = before[{run.job_id, run.step_id}];
+        if (last && known != run.generations.end()) last->requeued_from = *known->first_step - 1;
+        last = &run;
+    }
+}
+
 }  // namespace
 
 double RankLife::running_from() const {
@@ -243,6 +256,7 @@ Try<Records> read_records(const std::vector<std::string>& places) {
         }
     for (auto& [id, files] : by_run) records.runs.push_back(merged(std::move(files)));
     std::ranges::sort(records.runs, {}, [](const RecordedRun& run) { return std::tie(run.unix_ms, run.id); });
+    link_requeued(records.runs);
     if (records.runs.empty()) return fail("nothing can be shown: " + join(records.problems, "; "));
     for (const RecordedRun& run : records.runs)
         if (run.node_count > run.nodes.size())

@@ -65,7 +65,7 @@ inline constexpr std::array<SpentWord, kSpent> kSpentWords = {{
      "start)"},
     {"hang", 'h', "hang", "the rank made no progress for the hang timeout or longer"},
     {"restart", 'r', "restart", "from a failure to the first phase of the next generation"},
-    {"repeated", 'x', "repeated work", "training steps that a restart threw away"},
+    {"repeated", 'x', "repeated work", "training steps that a restart, or a requeue, threw away"},
     {"ended", 'e', "ended", "the rank had ended while others still ran"},
     {"spare", '-', "spare", "a task without a rank"},
     {"unknown", '?', "not recorded", "the node's record ends before the run does"},

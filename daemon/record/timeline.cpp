@@ -49,7 +49,7 @@ class SegmentList {
 using Resumed = std::map<uint32_t, int64_t>;
 Resumed resumed_after(const RecordedRun& run) {
     Resumed resumed;
-    std::optional<int64_t> next;
+    std::optional<int64_t> next = run.requeued_from;
     for (auto one = run.generations.rbegin(); one != run.generations.rend(); ++one) {
         if (next) resumed[one->number] = *next;
         if (one->first_step) next = *one->first_step - 1;
@@ -61,7 +61,7 @@ void add_life(const RankLife& life, const Resumed& resumed, bool is_first, Segme
     if (!life.rank) return segments.until(life.time.until, Spent::spare);
     segments.until(life.running_from(), is_first ? Spent::start : Spent::restart);
     std::optional<int64_t> repeated_from;
-    if (const auto found = resumed.find(life.generation); life.is_followed && found != resumed.end())
+    if (const auto found = resumed.find(life.generation); found != resumed.end())
         repeated_from = found->second;
     const double until = life.running_until();
     for (const Interval& still : life.still) {

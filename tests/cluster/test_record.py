@@ -476,3 +476,24 @@ def test_gpus_are_looked_at_as_long_as_the_step_lasts(cluster):
         "busy_percent": 87, "memory_mib": 5 << 10, "watts": 611, "celsius": 41, "sm_mhz": 1320}
     assert gpu["slowed_seconds"] == 0 and sum(one == 611 for one in with_gpus["gpu_courses"]["watts"]) >= 3
     assert " MHz" in cluster.run([DPCTL, "report", RECORDS], check=True).stdout
+
+
+def test_what_a_requeued_job_takes_again_is_repeated_work(cluster):
+    """Each run takes 60 steps from the beginning: the first one's were for nothing."""
+    script = (f"srun --dp-record={RECORDS} --dp-record-interval=0.2 {RANK} pace 60 1 60; "
+              "[ -n \"$SLURM_RESTART_COUNT\" ] || { scontrol requeue $SLURM_JOB_ID; sleep 60; }")
+    done = cluster.run(["sbatch", "--parsable", "-N2", "-n4", "--ntasks-per-node=2", "-o", "/dev/null", "--wrap", script], check=True, cwd="/home/alice")
+    job = int(done.stdout)
+
+    def is_over():
+        cluster.let_go(str(job))
+        return cluster.run(["squeue", "-h", "-j", str(job)]).stdout == ""
+
+    until(is_over, 90, "both rounds")
+    said = report(cluster)
+    before, after = (run["ledger"] for run in said["runs"])
+    assert [run["job"] for run in said["runs"]] == [job, job] and said["problems"] == []
+    assert before["repeated"] > 0 and before["compute"] == before["load"] == 0, before
+    assert after["repeated"] == 0 and after["compute"] > 0, after
+    (together,) = said["jobs"]
+    assert abs(together["ledger"]["repeated"] - before["repeated"]) < 0.01

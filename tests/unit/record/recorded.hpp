@@ -22,13 +22,13 @@ class RecordedFile {
  public:
     // The file of a node with so many tasks.
     RecordedFile(const std::string& folder, uint32_t node, uint32_t tasks, uint32_t nodes = 1,
-                 int64_t unix_ms = 1'000'000'000'000)
+                 int64_t unix_ms = 1'000'000'000'000, const std::string& run = "0123456789abcdef")
         : path_(folder + "/node" + std::to_string(node) + std::string(kRecordSuffix)),
           out_(path_, std::ios::binary) {
         out_ << kRecordMagic;
         record::Entry entry;
         auto& begin = *entry.mutable_begin();
-        begin.set_run("0123456789abcdef");
+        begin.set_run(run);
         begin.set_job_id(12);
         begin.set_host("node" + std::to_string(node));
         begin.set_node_rank(node);

@@ -87,6 +87,38 @@ TEST_F(TimelineTest, WhatARestartThrowsAwayIsRepeatedWork) {
     EXPECT_EQ(run.outcome.how, RecordedRun::How::finished);
 }
 
+// From step 4 on the requeued job's next run takes them again.
+TEST_F(TimelineTest, WhatARequeueThrowsAwayIsRepeatedWork) {
+    const auto second = [](record::Sample& sample) {
+        sample.add_compute_ms(1000);
+        sample.add_steps(1);
+        sample.add_step_count(1);
+    };
+    RecordedFile first(folder, 0, 1);
+    first.generation(0, 0, {0}, 1).moment(0, Moment::STARTED, 0);
+    for (int i = 1; i <= 10; ++i) first.sample(i * 1000, second);
+    first.end_of_generation(10'000, 0, "the job was requeued", true).end(10'000);
+    RecordedFile requeued(folder, 1, 1, 1, 1'000'000'100'000, "fedcba9876543210");
+    requeued.generation(0, 1, {0}, 1).moment(0, Moment::STARTED, 0, 1);
+    for (int i = 1; i <= 5; ++i) {
+        requeued.sample(i * 1000, second);
+        if (i == 1)
+            requeued.moment(1000, Moment::FIRST_STEP, 0, 1, [](Moment& moment) { moment.set_step(4); });
+    }
+    requeued.moment(5000, Moment::EXITED, 0, 1).end(5000);
+
+    const Records all = records();
+    ASSERT_EQ(all.runs.size(), 2u);
+    EXPECT_EQ(all.runs[0].requeued_from, 3);
+    EXPECT_EQ(all.runs[1].requeued_from, std::nullopt);
+    const auto before = read_timeline(all.runs[0]), after = read_timeline(all.runs[1]);
+    ASSERT_TRUE(before && after);
+    expect_nothing_lost(*before);
+    EXPECT_NEAR(of(before->ledger, Spent::compute), 3, 1e-3);
+    EXPECT_NEAR(of(before->ledger, Spent::repeated), 7, 1e-3);
+    EXPECT_NEAR(of(after->ledger, Spent::compute), 5, 1e-3);
+}
+
 TEST_F(TimelineTest, AStepOfWhichAPartWasTakenAgainIsSplit) {
     RecordedFile file(folder, 0, 1);
     file.generation(0, 0, {0}, 1).moment(0, Moment::STARTED, 0);
