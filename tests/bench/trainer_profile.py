@@ -4,6 +4,7 @@ advice is followed by itself, and both trainings are measured in turn. No peer p
 import json
 import os
 import tempfile
+from statistics import median
 from typing import NamedTuple
 
 from localcluster.harness import BUILD
@@ -14,6 +15,7 @@ from trainer_peer import THREADS, done_with, text_tokens, trainer_of
 AT_MOST = 1.02    # of a step without the profile
 NEAR = 0.25       # of a predicted gain: nearer than that is as predicted
 WARM_UP = 1       # rounds
+MOST_PROFILED = 100  # steps
 BASE = "as profiled"
 
 
@@ -41,9 +43,9 @@ def command(case, verb, *words):
     return [os.path.join(BUILD, "bin/dpctl"), "launch", "-n", str(case.ranks), "--", *trainer] if case.ranks > 1 else trainer
 
 
-def advice_of(case, folder, steps):
+def profile_of(case, folder, steps, *words):
     file = os.path.join(folder, "profile.json")
-    done_with(command(case, "run", f"--steps={steps}", f"--profile={file}"), {"OMP_NUM_THREADS": str(case.threads)})
+    done_with(command(case, "run", f"--steps={steps}", f"--profile={file}", *words), {"OMP_NUM_THREADS": str(case.threads)})
     with open(file, encoding="utf-8") as text:
         return json.load(text)
 
@@ -71,7 +73,7 @@ def samples_per_second(case, folder, iterations):
 def worth_of_advice(cases, rounds, iterations, folder):
     rows, found = [["training", "advice", "predicted", "measured", ""]], []
     for case in cases:
-        profile = advice_of(case, folder, 20)
+        profile = profile_of(case, folder, 20)
         by_option = {" ".join(one["options"]) or "without " + one["leave_out"]: one for one in profile["advice"]}
         if not by_option:
             rows.append([described(case), "none", "", "", ""])
@@ -90,22 +92,16 @@ def worth_of_advice(cases, rounds, iterations, folder):
     return found
 
 
-def seconds_of_training(case, folder, steps, profiled):
-    """All steps are profiled, or none."""
-    file = os.path.join(folder, "summary.json")
-    profile = [f"--profile={os.path.join(folder, 'profile.json')}", f"--profile-steps=1:{steps}"] if profiled else []
-    done_with(command(case, "run", f"--steps={steps}", f"--json={file}", *profile), {"OMP_NUM_THREADS": str(case.threads)})
-    with open(file, encoding="utf-8") as text:
-        return json.load(text)["train_seconds"]
-
-
-def cost(cases, rounds, steps, folder):
+def cost(cases, rounds, profiled, folder):
+    """Of each training the median step that is profiled, and of as many before them: from process to process more differs than a profile costs."""
     found = []
     for case in cases:
-        seconds = interleaved([False, True], rounds, lambda profiled, case=case: seconds_of_training(case, folder, steps, profiled),
-                              lambda done, of, case=case: progress(f"cost, {described(case)}: round {done} of {of}"), warm_up=WARM_UP)
-        r = paired_ratio(seconds[True], seconds[False])
-        said = advice_of(case, folder, 20)["overhead"]
+        profiles = []
+        for done in range(rounds):
+            progress(f"cost, {described(case)}: round {done} of {rounds}")
+            profiles.append(profile_of(case, folder, 3 * profiled, f"--profile-steps={2 * profiled + 1}:{3 * profiled}"))
+        r = paired_ratio([one["median_seconds"] for one in profiles], [one["median_seconds_without"] for one in profiles])
+        said = median(one["overhead"] for one in profiles)
         print(f"{described(case)}: profiled steps take {r['ratio']:.4f}x ({r['low']:.4f} to {r['high']:.4f}), and the profile says {1 + said:.4f}x; "
               f"at most {AT_MOST}: {ratio_verdict(r, AT_MOST)}")
         found.append({"case": case._asdict(), **r, "said": said})
@@ -115,6 +111,6 @@ def cost(cases, rounds, steps, folder):
 def run(options):
     with tempfile.TemporaryDirectory() as folder, text_tokens() as tokens:
         if options.smoke:
-            return {"cost": cost(SMOKE[:1], options.rounds, 20, folder), "advice": worth_of_advice(SMOKE, options.rounds, 5, folder)}
+            return {"cost": cost(SMOKE[:1], options.rounds, 5, folder), "advice": worth_of_advice(SMOKE, options.rounds, 5, folder)}
         cases = [case._replace(words=(*case.words, f"--data-dir={tokens}")) if case.model == "gpt" else case for case in CASES]
-        return {"cost": cost(COSTLY, 3 * options.rounds, 100, folder), "advice": worth_of_advice(cases, options.rounds, 40, folder)}
+        return {"cost": cost(COSTLY, 5 * options.rounds, MOST_PROFILED, folder), "advice": worth_of_advice(cases, options.rounds, 40, folder)}
