@@ -66,23 +66,28 @@ Result<GptShape> shape_in(const Manifest& manifest) {
 
 }  // namespace
 
-std::size_t pick_token(std::span<const float> logits, double temperature, std::int64_t top_k,
-                       Random& random) {
+std::size_t pick_token(std::span<const float> logits, const Drawing& how, Random& random) {
     std::vector<std::size_t> order(logits.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::stable_sort(order.begin(), order.end(),
                      [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
-    if (temperature == 0) return order[0];
-    if (top_k > 0 && static_cast<std::size_t>(top_k) < order.size())
-        order.resize(static_cast<std::size_t>(top_k));
+    if (how.temperature == 0) return order[0];
+    if (how.top_k > 0 && static_cast<std::size_t>(how.top_k) < order.size())
+        order.resize(static_cast<std::size_t>(how.top_k));
     std::vector<double> sums;  // of the weights up to here
     sums.reserve(order.size());
     double sum = 0;
     for (const std::size_t token : order)
-        sums.push_back(sum += std::exp(static_cast<double>(logits[token] - logits[order[0]]) / temperature));
+        sums.push_back(sum +=
+                       std::exp(static_cast<double>(logits[token] - logits[order[0]]) / how.temperature));
+    if (how.top_p < 1) {
+        const auto last = std::lower_bound(sums.begin(), sums.end(), how.top_p * sum);
+        sums.erase(std::min(last, sums.end() - 1) + 1, sums.end());
+        sum = sums.back();
+    }
     const double drawn = static_cast<double>(random.bits() >> 11) * 0x1p-53 * sum;
     const auto place = std::upper_bound(sums.begin(), sums.end(), drawn) - sums.begin();
-    return order[std::min(static_cast<std::size_t>(place), order.size() - 1)];
+    return order[std::min(static_cast<std::size_t>(place), sums.size() - 1)];
 }
 
 Result<void> generate(const GenerateOptions& options) {
@@ -118,7 +123,7 @@ Result<void> generate(const GenerateOptions& options) {
         auto logits = device->values_of<float>(wide);
         DP_TRY(device->status());
         logits.resize(static_cast<std::size_t>(tokenizer->vocabulary()));  // a model may have more
-        text.push_back(static_cast<Token>(pick_token(logits, options.temperature, options.top_k, random)));
+        text.push_back(static_cast<Token>(pick_token(logits, options.drawing, random)));
         if (text.back() == tokenizer->end_of_text()) break;
         fmt::print("{}", tokenizer->decode(std::span(text).last(1)));
         std::fflush(stdout);

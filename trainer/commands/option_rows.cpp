@@ -330,10 +330,12 @@ OptionList generate_options(GenerateOptions& options) {
     list.add("--prompt", options.prompt, any_text("TEXT"), "the beginning of the text (default: nothing)",
              kAlone);
     list.add("--tokens", options.tokens, whole(1, kMillion), "how many to write (default: 100)", kAlone);
-    list.add("--temperature", options.temperature, number(0, 1000, "0.8"),
+    list.add("--temperature", options.drawing.temperature, number(0, 1000, "0.8"),
              "below 1, likelier tokens come more often; 0: always the likeliest (default: 1)", kAlone);
-    list.add("--top-k", options.top_k, whole(1, 65536), "draw from the N likeliest (default: from all)",
-             kAlone);
+    list.add("--top-k", options.drawing.top_k, whole(1, 65536),
+             "draw from the N likeliest (default: from all)", kAlone);
+    list.add("--top-p", options.drawing.top_p, number(1e-6, 1, "0.9"),
+             "of these, from the likeliest whose probabilities sum to X (default: 1)", kAlone);
     list.add("--seed", options.seed, whole(0, kLargest), "the same seed gives the same text (default: 1)",
              kAlone);
     list.add("--precision", options.precision,

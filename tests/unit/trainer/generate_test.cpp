@@ -20,32 +20,55 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::map<std::size_t, int> drawn(const std::vector<float>& logits, double temperature, std::int64_t top_k) {
+std::map<std::size_t, int> drawn(const std::vector<float>& logits, const Drawing& how) {
     Random random(3, 0);
     std::map<std::size_t, int> times;
-    for (int i = 0; i < 10'000; ++i) ++times[pick_token(logits, temperature, top_k, random)];
+    for (int i = 0; i < 10'000; ++i) ++times[pick_token(logits, how, random)];
     return times;
 }
 
 TEST(PickToken, DrawsByTheProbabilitiesOfTheLogits) {
     const std::vector<float> logits{std::log(1.0f), std::log(6.0f), std::log(3.0f)};
-    auto times = drawn(logits, 1, 0);
+    auto times = drawn(logits, {1, 0});
     EXPECT_NEAR(times[0], 1000, 150);
     EXPECT_NEAR(times[1], 6000, 250);
     EXPECT_NEAR(times[2], 3000, 250);
-    times = drawn(logits, 0.5, 0);  // squares: 1, 36, 9
+    times = drawn(logits, {0.5, 0});  // squares: 1, 36, 9
     EXPECT_NEAR(times[0], 10'000 / 46, 80);
     EXPECT_NEAR(times[1], 360'000 / 46, 250);
 }
 
 TEST(PickToken, TakesNoneButTheLikeliestWhereThatIsAsked) {
     const std::vector<float> logits{0, 2, 1, 2};
-    EXPECT_EQ(drawn(logits, 0, 0), (std::map<std::size_t, int>{{1, 10'000}}));
-    EXPECT_EQ(drawn(logits, 1, 1), (std::map<std::size_t, int>{{1, 10'000}}));
-    const auto two = drawn(logits, 1, 2);
+    EXPECT_EQ(drawn(logits, {0, 0}), (std::map<std::size_t, int>{{1, 10'000}}));
+    EXPECT_EQ(drawn(logits, {1, 1}), (std::map<std::size_t, int>{{1, 10'000}}));
+    const auto two = drawn(logits, {1, 2});
     EXPECT_EQ(two.size(), 2u);
     EXPECT_NEAR(two.at(3), 5000, 250);
-    EXPECT_EQ(drawn(logits, 1, 99).size(), 4u) << "more than there are is all";
+    EXPECT_EQ(drawn(logits, {1, 99}).size(), 4u) << "more than there are is all";
+}
+
+TEST(PickToken, TakesTheLikeliestThatMakeUpTopP) {
+    const std::vector<float> logits{std::log(1.0f), std::log(5.0f), std::log(2.0f), std::log(2.0f)};
+    struct {
+        Drawing how;
+        std::map<std::size_t, int> expected;  // in percent
+    } const cases[] = {
+        {{1, 0, 1}, {{0, 10}, {1, 50}, {2, 20}, {3, 20}}},
+        {{1, 0, 0.95}, {{0, 10}, {1, 50}, {2, 20}, {3, 20}}},
+        {{1, 0, 0.85}, {{1, 56}, {2, 22}, {3, 22}}},
+        {{1, 0, 0.6}, {{1, 71}, {2, 29}}},
+        {{1, 0, 0.4}, {{1, 100}}},
+        {{1, 0, 1e-6}, {{1, 100}}},
+        {{1, 2, 0.8}, {{1, 71}, {2, 29}}},  // 5 and 2 of 7
+        {{1, 2, 0.7}, {{1, 100}}},
+        {{0.5, 0, 0.7}, {{1, 100}}},  // squares: 25 of 34
+    };
+    for (const auto& [how, expected] : cases) {
+        const auto times = drawn(logits, how);
+        ASSERT_EQ(times.size(), expected.size()) << how.top_p;
+        for (const auto& [token, percent] : expected) EXPECT_NEAR(times.at(token), 100 * percent, 300);
+    }
 }
 
 // A gpt that has learnt to go on with "abcabc…", and where it lies.
@@ -79,7 +102,7 @@ class Generate : public ::testing::Test {
         options.data_directory = scratch_ / "data";
         options.prompt = "ab";
         options.tokens = 60;
-        options.temperature = temperature;
+        options.drawing.temperature = temperature;
         options.precision = precision;
         ::testing::internal::CaptureStdout();
         const auto done = generate(options);
@@ -141,7 +164,7 @@ TEST(GenerateOptionsTest, PrecisionIsAnOptionOfItsOwnBehindTheVerb) {
 }
 
 TEST(PickToken, HugeLogitsAreNoTrouble) {
-    EXPECT_EQ(drawn({1e30f, -1e30f, 0}, 1e-3, 0), (std::map<std::size_t, int>{{0, 10'000}}));
+    EXPECT_EQ(drawn({1e30f, -1e30f, 0}, {1e-3, 0}), (std::map<std::size_t, int>{{0, 10'000}}));
 }
 
 }  // namespace

@@ -362,7 +362,10 @@ TEST(Options, AnyOptionIsTakenWithUnderscores) {
     const Options said =
         options({"generate", "--checkpoint_dir=c", "--data_dir", "d_e", "--prompt", "--top_k", "--top_k=3"});
     EXPECT_EQ(said.generate.prompt, "--top_k");
-    EXPECT_EQ(said.generate.top_k, 3);
+    EXPECT_EQ(said.generate.drawing.top_k, 3);
+    EXPECT_EQ(
+        options({"generate", "--checkpoint-dir=c", "--data-dir=d", "--top-p=0.9"}).generate.drawing.top_p,
+        0.9);
     EXPECT_EQ(options({"report", "--", "--top_k"}).report.files.front(), "--top_k");
 }
 
