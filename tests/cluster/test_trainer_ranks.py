@@ -13,6 +13,7 @@ GPT = "--model=gpt --num-layers=1 --hidden-size=16 --num-attention-heads=2 --seq
 UNET = "--model=unet2d --init-features=4 --samples=4 --batch-size=1 --steps=1 --no-cache"
 SGD = LINEAR + " --optimizer=sgd"
 COSINE = LINEAR + " --lr-schedule=cosine"
+WSD = LINEAR + " --lr-schedule=wsd"
 SAVED = LINEAR + " --checkpoint-dir=ranks/saved"
 LOGGED = LINEAR + " --metrics=ranks/metrics"
 
@@ -44,6 +45,7 @@ ALIKE = {
     "--lr-schedule": (LINEAR, "--lr-schedule=cosine", "constant cosine"),
     "--min-lr": (COSINE, "--min-lr=1e-05", "0 1e-05"),
     "--lr-decay-iters": (COSINE, "--lr-decay-iters=9", "none 9"),
+    "--lr-wsd-decay-iters": (WSD, "--lr-wsd-decay-iters=1", "none 1"),
     "--lr-warmup-fraction": (LINEAR, "--lr-warmup-fraction=0.5", "0 0.5"),
     "--weight-decay": (LINEAR, "--weight-decay=0.5", "0 0.5"),
     "--adam-beta1": (LINEAR, "--adam-beta1=0.5", "0.9 0.5"),

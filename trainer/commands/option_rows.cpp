@@ -117,13 +117,18 @@ void add_optimizer(OptionList& list, Options& o) {
     list.add("--lr", rate.rate, positive("0.001", Bits::fp32),
              "learning rate " + defaults_of([](const Defaults& d) { return d.rate; }), kCourse);
     list.add("--lr-schedule,--lr-decay-style", rate.shape,
-             one_of<LrDecay>(
-                 {{"constant", LrDecay::constant}, {"linear", LrDecay::linear}, {"cosine", LrDecay::cosine}}),
+             one_of<LrDecay>({{"constant", LrDecay::constant},
+                              {"linear", LrDecay::linear},
+                              {"cosine", LrDecay::cosine},
+                              {"wsd", LrDecay::wsd}},
+                             {{"WSD", LrDecay::wsd}}),
              "after the warm-up (default: constant)", kCourse);
     list.add("--min-lr", rate.minimum, number(0, 1e9, "1e-5"),
              "learning rate at the end of a decay (default: 0)", kCourse);
     list.add("--lr-decay-iters", rate.steps, whole(1, kBillion),
              "steps of warm-up and decay (default: those of the training)", kCourse);
+    list.add("--lr-wsd-decay-iters", rate.wsd_steps, whole(1, kBillion),
+             "wsd: the last of these, in which the rate falls (default: a tenth)", kCourse);
     list.add("--lr-warmup-fraction", rate.warmup, number(0, 1, "0.01"),
              "the part of these steps in which the rate rises from 0 (default: 0)", kCourse);
     list.add("--weight-decay", training.weight_decay, number(0, 1e9, "0.1"),

@@ -93,6 +93,9 @@ std::vector<std::string> options_without_effect(const Options& o) {
             lines.push_back(fmt::format(
                 "{} does nothing: the learning rate is constant; give --lr-schedule, or leave it out", name));
     }
+    if (o.gave("--lr-wsd-decay-iters") && o.training.rate.shape != LrDecay::wsd)
+        lines.emplace_back(
+            "--lr-wsd-decay-iters does nothing without --lr-schedule=wsd; give both, or leave it out");
     if (o.command != Command::measure) return lines;
     std::vector<std::string_view> unwritten;
     for (const char* name :

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 namespace dp::trainer {
@@ -38,6 +39,15 @@ Result<Schedule> make_schedule(const Settings& settings, std::int64_t samples, s
     const auto steps_in = [&](std::int64_t epochs) { return schedule.steps_per_epoch * epochs; };
     schedule.total_steps = settings.max_steps.value_or(steps_in(settings.epochs.value_or(1)));
     if (settings.epochs) schedule.total_steps = std::min(schedule.total_steps, steps_in(*settings.epochs));
+    if (settings.rate.shape == LrDecay::wsd) {
+        const auto all = static_cast<double>(settings.rate.steps.value_or(schedule.total_steps));
+        const double decay = wsd_decay(settings.rate, all), left = all * (1 - settings.rate.warmup);
+        if (decay > left)
+            return fail(Fault::usage,
+                        "--lr-wsd-decay-iters {:.0f}: the schedule has {:.0f} steps, of which {:.0f} come "
+                        "after the warm-up; give {:.0f} or less",
+                        decay, all, std::floor(left), std::floor(left));
+    }
     schedule.epochs = (schedule.total_steps + schedule.steps_per_epoch - 1) / schedule.steps_per_epoch;
     return schedule;
 }

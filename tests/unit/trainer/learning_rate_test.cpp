@@ -43,8 +43,26 @@ TEST(LearningRate, WarmsUpThenTakesItsShape) {
         EXPECT_NEAR(rate_at(c.plan, c.step, c.steps), c.rate, 1e-6) << c.step << " of " << c.steps;
 }
 
+// As Megatron-LM's lr_decay_style 'WSD' with its linear decay: the rate of the last step is the minimum.
+TEST(LearningRate, OfWsdFallsInItsLastSteps) {
+    struct {
+        double warmup;
+        std::optional<std::int64_t> schedule, decay;
+        std::int64_t step;
+        double rate;
+    } const cases[] = {
+        {0, {}, {}, 90, 2},    {0, {}, {}, 95, 1.5},    {0, {}, {}, 100, 1},   {0, {}, {}, 101, 1},
+        {0, {}, 50, 50, 2},    {0, {}, 50, 75, 1.5},    {0, {}, 100, 1, 1.99}, {0.1, {}, {}, 5, 1},
+        {0.1, {}, {}, 10, 2},  {0.1, {}, 90, 55, 1.5},  {0, 200, 100, 100, 2}, {0, 200, 100, 150, 1.5},
+        {0.95, {}, {}, 95, 2}, {0.95, {}, {}, 96, 1.8}, {1, {}, {}, 100, 2},
+    };
+    for (const auto& c : cases)
+        EXPECT_NEAR(rate_at({LrDecay::wsd, 2, 1, c.warmup, c.schedule, c.decay}, c.step, 100), c.rate, 1e-9)
+            << c.warmup << ", step " << c.step;
+}
+
 TEST(LearningRate, NeverRisesAfterTheWarmUp) {
-    for (LrDecay shape : {LrDecay::constant, LrDecay::linear, LrDecay::cosine}) {
+    for (LrDecay shape : {LrDecay::constant, LrDecay::linear, LrDecay::cosine, LrDecay::wsd}) {
         const LrSchedule plan{shape, 1e-3, 1e-5, 0.1};
         double last = 1;
         for (std::int64_t step = 100; step <= 1000; ++step) {

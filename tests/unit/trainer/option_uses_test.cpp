@@ -46,6 +46,7 @@ const std::map<std::string, Words> kTried{
     {"--lr-schedule", {"--lr-schedule=cosine"}},
     {"--min-lr", {"--min-lr=1e-5"}},
     {"--lr-decay-iters", {"--lr-decay-iters=5"}},
+    {"--lr-wsd-decay-iters", {"--lr-wsd-decay-iters=1"}},
     {"--lr-warmup-fraction", {"--lr-warmup-fraction=0.1"}},
     {"--weight-decay", {"--weight-decay=0.1"}},
     {"--adam-beta1", {"--adam-beta1=0.5"}},

@@ -73,6 +73,22 @@ TEST(Schedule, RefusesALearningRateThatEndsAboveItsLargest) {
     EXPECT_THAT(schedule.error().message, HasSubstr("--min-lr 0.001 is above"));
 }
 
+TEST(Schedule, RefusesADecayThatIsLongerThanItself) {
+    Settings settings;
+    settings.batch = 10;
+    settings.rate = {LrDecay::wsd, 1e-3, 0, 0.1, {}, 90};
+    EXPECT_TRUE(make_schedule(settings, 1000, 1));
+    settings.rate.wsd_steps = 91;
+    const auto schedule = make_schedule(settings, 1000, 1);
+    ASSERT_FALSE(schedule);
+    EXPECT_EQ(schedule.error().fault, Fault::usage);
+    EXPECT_EQ(schedule.error().message,
+              "--lr-wsd-decay-iters 91: the schedule has 100 steps, of which 90 come after the warm-up; give "
+              "90 or less");
+    settings.rate.steps = 200;
+    EXPECT_TRUE(make_schedule(settings, 1000, 1));
+}
+
 TEST(Schedule, RefusesAGlobalBatchLargerThanTheData) {
     Settings settings;
     settings.batch = 126;
