@@ -32,14 +32,18 @@ bool wait_until(Clock::time_point when) {
     }
 }
 
+bool say_problem(const Failure& failure) {
+    wire::NodeUsage problem;
+    problem.set_problem(printable(failure.message, kMaxGpuProblem));
+    return say(to_frame(problem));
+}
+
 // Until nobody listens. What cannot be told of a look may be told of the next one.
 int tell_again_and_again(const GpuUse& gpus, std::chrono::milliseconds every) {
     for (auto next = Clock::now(); gpus.is_there(); next = std::max(next + every, Clock::now())) {
         if (!wait_until(next)) return 0;
-        auto usage = gpus.look();
-        wire::NodeUsage problem;
-        if (!usage) problem.set_problem(printable(usage.error().message, kMaxGpuProblem));
-        if (!say(to_frame(usage ? *usage : problem))) return 1;
+        const auto usage = gpus.look();
+        if (!(usage ? say(to_frame(*usage)) : say_problem(usage.error()))) return 1;
     }
     return 0;
 }
@@ -48,6 +52,7 @@ int tell_again_and_again(const GpuUse& gpus, std::chrono::milliseconds every) {
 
 int print_gpu_use(const GpuUseOptions& options) {
     const auto gpus = GpuUse::open(options);
+    if (!gpus && options.every.count() > 0) return say_problem(gpus.error()) ? 0 : 1;
     if (!gpus) return complain(gpus.error().message);
     if (options.every.count() > 0) return tell_again_and_again(*gpus, options.every);
     const auto usage = gpus->look();

@@ -2,6 +2,7 @@
 #include "dpctl/report_nodes.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <utility>
 #include <vector>
@@ -57,13 +58,12 @@ std::string gpus_text(const ReportedRun& one) {
             rows.push_back({&one.run.nodes[i].host, &gpu});
     if (rows.empty()) return "";
     const size_t all = rows.size();
-    if (all > kMostRows) {
-        const auto oddness = [](const Row& row) {
-            return std::pair(-row.gpu->slowed_seconds, row.gpu->of(GpuValue::clock).mean().value_or(0));
-        };
-        std::ranges::stable_sort(rows, {}, oddness);
-        rows.resize(kMostRows);
-    }
+    const auto oddness = [](const Row& row) {
+        constexpr double kUnknown = std::numeric_limits<double>::infinity();
+        return std::pair(-row.gpu->slowed_seconds, row.gpu->of(GpuValue::clock).mean().value_or(kUnknown));
+    };
+    std::ranges::stable_sort(rows, {}, oddness);
+    rows.resize(std::min(all, kMostRows));
     const auto figure = [](const std::optional<double>& value, const char* unit) {
         return value ? fmt::format("{:.0f} {}", *value, unit) : "-";
     };

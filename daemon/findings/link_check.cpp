@@ -67,18 +67,20 @@ ComparedFact about_nodes(const std::set<uint32_t>& nodes, const std::vector<cons
     for (const uint32_t node : nodes) {
         double best = 0;
         std::string problem;
-        bool is_broken = true;
+        size_t all = 0, broken = 0;
         for (const Link* link : bad)
             if (link->from == node || link->to == node) {
+                ++all;
                 best = std::max(best, std::min(link->there, link->back));
-                if (link->problem.empty())
-                    is_broken = false;
-                else
-                    problem = link->problem;
+                if (link->problem.empty()) continue;
+                ++broken;
+                problem = link->problem;
             }
-        is_one_broken |= is_broken;
         // A third of the usual may be the way that its switch is connected.
-        if (is_broken || best < std::max(kHopelessLink * usual, kSlowAnyway)) odd.push_back(node);
+        const bool is_hopeless = best < std::max(kHopelessLink * usual, kSlowAnyway);
+        const bool is_broken = 2 * broken > all || (is_hopeless && broken > 0);
+        is_one_broken |= is_broken;
+        if (is_broken || is_hopeless) odd.push_back(node);
         names.push_back(hosts[node]);
         told.push_back(hosts[node] +
                        " with all others: " + (is_broken ? problem : "at most " + in_megabits(best)));

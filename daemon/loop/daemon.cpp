@@ -362,7 +362,7 @@ void Daemon::note_nccl_file(const ControlEvent& event) {
 
 void Daemon::make_recorder() {
     recorder_.emplace(config_, secret_, [this](const std::string& why) {
-        tasks_.exempt(0);
+        tasks_.exempt({});
         log_line(config_.host + " has stopped recording (--dp-record): " + why + "; the step goes on");
     });
 }
@@ -370,7 +370,8 @@ void Daemon::make_recorder() {
 // The ranks start meanwhile.
 void Daemon::start_recording() {
     if (!recorder_ || recorder_->has_started()) return;
-    if (const pid_t writer = recorder_->start(base_.get()); writer > 0) tasks_.exempt(writer);
+    recorder_->start(base_.get());
+    tasks_.exempt(recorder_->helpers());
     sample_timer_.after(sample_pause());
 }
 
@@ -385,11 +386,12 @@ void Daemon::sample_regularly() {
     sample_timer_.after(sample_pause());
     if (!recorder_) return;
     recorder_->add_waiting_environments();
+    tasks_.exempt(recorder_->helpers());
     if (!recorder_->wants_sample(sample_pause() / 2)) return;
     const auto ranks = ranks_to_sample();
     if (recorder_->wants_sample(*config_.settings.record_interval - sample_pause() / 2) ||
         recorder_->records_phases(ranks))
-        recorder_->sample(ranks, true);
+        recorder_->sample(config_, ranks, true);
 }
 
 std::vector<SampleReader::Rank> Daemon::ranks_to_sample() {
@@ -406,7 +408,7 @@ void Daemon::sample_end() {
     if (!recorder_) return;
     const auto ranks = ranks_to_sample();
     if (recorder_->wants_sample(kSamplePause) || recorder_->wants_scalars(ranks))
-        recorder_->sample(ranks, false);
+        recorder_->sample(config_, ranks, false);
 }
 
 void Daemon::note_environment(const ControlEvent& event) {

@@ -27,13 +27,16 @@ void GpuSampler::start(event_base* base) {
 }
 
 void GpuSampler::note(const wire::NodeUsage& said) {
-    if (!said.problem().empty()) return note_problem(printable(said.problem(), kMaxGpuProblem));
+    // Of some of them, perhaps.
+    if (!said.problem().empty()) note_problem(printable(said.problem(), kMaxGpuProblem));
+    if (said.gpus_size() == 0) return;
     has_found_ = true;
     found_ = said;
 }
 
 void GpuSampler::note_problem(const std::string& problem) {
-    if (std::exchange(told_, problem) != problem) problem_ = problem;
+    constexpr size_t kMostTold = 10;
+    if (told_.size() < kMostTold && told_.insert(problem).second) problem_ = problem;
 }
 
 std::vector<std::string> every(std::vector<std::string> command, std::chrono::milliseconds interval) {

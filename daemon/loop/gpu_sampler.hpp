@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,7 +29,8 @@ class GpuSampler {
     void start(event_base* base);
     // The last look, if there is one since the last call.
     std::optional<wire::NodeUsage> take() { return std::exchange(found_, std::nullopt); }
-    // Why they are not looked at, or could not be once; each reason once.
+    pid_t pid() const { return program_ ? program_->pid() : 0; }  // 0: it does not run
+    // Why they are not looked at, or could not be once; each reason once, and only some.
     std::optional<std::string> take_problem() { return std::exchange(problem_, std::nullopt); }
 
  private:
@@ -36,7 +38,7 @@ class GpuSampler {
     std::optional<HelperRun> program_;
     std::optional<wire::NodeUsage> found_;
     std::optional<std::string> problem_;
-    std::string told_;  // the last problem
+    std::set<std::string> told_;
     bool has_found_ = false;
 
     void note(const wire::NodeUsage& said);

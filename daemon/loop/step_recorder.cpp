@@ -41,10 +41,15 @@ StepRecorder::StepRecorder(const DaemonConfig& config, const std::string& secret
     add(begin_entry(config, make_run_id(secret), DP_VERSION, unix_ms()));
 }
 
-pid_t StepRecorder::start(event_base* base) {
+void StepRecorder::start(event_base* base) {
     writer_.start(base);
     gpus_.start(base);
-    return writer_.pid();
+}
+
+std::set<pid_t> StepRecorder::helpers() const {
+    std::set<pid_t> all{writer_.pid(), gpus_.pid()};
+    all.erase(0);
+    return all;
 }
 
 void StepRecorder::begin_generation(const DaemonConfig& config, const NodePlan& plan) {
@@ -56,8 +61,6 @@ void StepRecorder::begin_generation(const DaemonConfig& config, const NodePlan& 
     details_.begin_generation();
     sampled_ = Clock::now();
     world_size_ = config.world_size;
-    const bool are_known = std::ranges::none_of(config.tiles, &std::string::empty);
-    tiles_ = are_known ? known_tiles(config) : std::set<uint32_t>();
     add(generation_entry(config, plan));
 }
 
@@ -124,7 +127,8 @@ bool StepRecorder::records_phases(const std::vector<SampleReader::Rank>& ranks) 
                                          unix_ms() / 1000, world_size_);
 }
 
-void StepRecorder::sample(const std::vector<SampleReader::Rank>& ranks, bool is_regular) {
+void StepRecorder::sample(const DaemonConfig& config, const std::vector<SampleReader::Rank>& ranks,
+                          bool is_regular) {
     sampled_ = Clock::now();
     const auto at = age();
     const EndedPhases ended =
@@ -134,13 +138,13 @@ void StepRecorder::sample(const std::vector<SampleReader::Rank>& ranks, bool is_
     const std::chrono::nanoseconds entry = began_.time_since_epoch() + at;
     record::Entry sample;
     *sample.mutable_sample() = samples_.read(ranks, monotonic_ns(), ended, entry.count(), !is_regular);
-    add_gpus(*sample.mutable_sample());
+    if (const auto found = gpus_.take()) {
+        const bool are_known = std::ranges::none_of(config.tiles, &std::string::empty);
+        gpu_changes_.add_to(*sample.mutable_sample(), *found,
+                            are_known ? known_tiles(config) : std::set<uint32_t>());
+    }
     add(at, std::move(sample));
-}
-
-void StepRecorder::add_gpus(record::Sample& sample) {
-    if (const auto found = gpus_.take()) gpu_changes_.add_to(sample, *found, tiles_);
-    if (const auto problem = gpus_.take_problem()) note("its GPUs are not recorded: " + *problem);
+    if (const auto problem = gpus_.take_problem()) note("its GPUs could not be looked at: " + *problem);
 }
 
 void StepRecorder::finish(event_base* base) {

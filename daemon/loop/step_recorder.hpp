@@ -35,8 +35,10 @@ class StepRecorder {
     StepRecorder(const DaemonConfig& config, const std::string& secret,
                  std::function<void(const std::string& why)> on_failure);
 
-    // The file is written from now on. Returns the pid of who writes it; 0: nobody.
-    pid_t start(event_base* base);
+    // The file is written from now on.
+    void start(event_base* base);
+    // Who writes it, and who looks at the GPUs: as long as they run.
+    std::set<pid_t> helpers() const;
     bool has_started() const { return writer_.has_started(); }
 
     // `config`: as it is once the plan has been taken.
@@ -65,8 +67,8 @@ class StepRecorder {
     bool wants_sample(std::chrono::milliseconds pause) const;
     // Whether one is taken anyhow, since single phases are recorded now.
     bool records_phases(const std::vector<SampleReader::Rank>& ranks);
-    // In the order of the generation's ranks. Not a regular one: something ends.
-    void sample(const std::vector<SampleReader::Rank>& ranks, bool is_regular);
+    // In the order of the generation's ranks. Not a regular one: something ends. `config`: as it is now.
+    void sample(const DaemonConfig& config, const std::vector<SampleReader::Rank>& ranks, bool is_regular);
     // Whether a rank that ends has logged what is in no sample.
     bool wants_scalars(const std::vector<SampleReader::Rank>& ranks) const {
         return generation_ && samples_.has_new_scalars(ranks);
@@ -88,7 +90,6 @@ class StepRecorder {
     size_t ranks_ = 0;
     std::map<uint32_t, std::string> partners_;  // addresses, by round of links that are measured
     SampleReader samples_;
-    std::set<uint32_t> tiles_;  // of this generation's ranks; empty: not known
     GpuSampler gpus_;
     GpuChanges gpu_changes_;
     RecordWriter writer_;
@@ -96,7 +97,6 @@ class StepRecorder {
     void add(record::Entry entry) { add(age(), std::move(entry)); }
     void add(std::chrono::milliseconds at, record::Entry entry);
     void add_environments();
-    void add_gpus(record::Sample& sample);
     std::chrono::milliseconds age() const;
 };
 

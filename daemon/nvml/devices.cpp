@@ -106,23 +106,34 @@ Try<std::vector<NvmlDevice>> instances_of(const Library& nvml, Handle gpu, unsig
     return found;
 }
 
-Try<std::vector<NvmlDevice>> devices_of(const Library& nvml, const std::string& root) {
-    std::vector<NvmlDevice> found;
+// A GPU, or its instances; none if it may not be used.
+Try<std::vector<NvmlDevice>> devices_at(const Library& nvml, unsigned index, const std::string& root) {
+    Handle gpu = nullptr;
+    unsigned minor = 0;
+    const int result = nvml.call("nvmlDeviceGetHandleByIndex_v2", index, &gpu);
+    if (result == kNoPermission) return std::vector<NvmlDevice>();
+    if (result != kSuccess) return nvml.failed("nvmlDeviceGetHandleByIndex_v2", result);
+    DP_TRY(nvml.require("nvmlDeviceGetMinorNumber", gpu, &minor));
+    auto found = DP_TRY(instances_of(nvml, gpu, minor, root));
+    if (found.empty())
+        found.emplace_back() = DP_TRY(describe(nvml, gpu, "/dev/nvidia" + std::to_string(minor)));
+    return found;
+}
+
+// `on_failure`: of one of them.
+template <typename OnFailure>
+Try<std::vector<NvmlDevice>> devices_of(const Library& nvml, const std::string& root, OnFailure on_failure) {
+    std::vector<NvmlDevice> all;
     unsigned count = 0;
     DP_TRY(nvml.require("nvmlDeviceGetCount_v2", &count));
     for (unsigned i = 0; i < count; ++i) {
-        Handle gpu = nullptr;
-        unsigned minor = 0;
-        const int result = nvml.call("nvmlDeviceGetHandleByIndex_v2", i, &gpu);
-        if (result == kNoPermission) continue;
-        if (result != kSuccess) return nvml.failed("nvmlDeviceGetHandleByIndex_v2", result);
-        DP_TRY(nvml.require("nvmlDeviceGetMinorNumber", gpu, &minor));
-        const auto instances = DP_TRY(instances_of(nvml, gpu, minor, root));
-        found.insert(found.end(), instances.begin(), instances.end());
-        if (!instances.empty()) continue;
-        found.emplace_back() = DP_TRY(describe(nvml, gpu, "/dev/nvidia" + std::to_string(minor)));
+        const auto found = devices_at(nvml, i, root);
+        if (found)
+            all.insert(all.end(), found->begin(), found->end());
+        else
+            DP_TRY(on_failure(i, found.error()));
     }
-    return found;
+    return all;
 }
 
 }  // namespace
@@ -137,7 +148,8 @@ Try<std::vector<NvmlDevice>> nvml_devices(const std::string& root, const std::st
     const Library nvml(library);
     if (!nvml.is_there()) return std::vector<NvmlDevice>();
     DP_TRY(nvml.require("nvmlInit_v2"));
-    return devices_of(nvml, root);
+    return devices_of(nvml, root,
+                      [](unsigned, const Failure& why) -> Try<void> { return tl::unexpected(why); });
 }
 
 GpuUse::GpuUse(std::string root) : root_(std::move(root)) {}
@@ -159,7 +171,11 @@ Try<GpuUse> GpuUse::open(const GpuUseOptions& options, const std::string& root, 
 Try<wire::NodeUsage> GpuUse::look() const {
     wire::NodeUsage usage;
     if (!is_there()) return usage;
-    const auto known = DP_TRY(devices_of(*nvml_, root_));
+    // One that has fallen off its bus does not hide the others.
+    const auto known = DP_TRY(devices_of(*nvml_, root_, [&](unsigned index, const Failure& why) -> Try<void> {
+        if (usage.problem().empty()) usage.set_problem("GPU " + std::to_string(index) + ": " + why.message);
+        return {};
+    }));
     const uint32_t each = inventory_.layout.tiles_per_device;
     for (uint32_t tile = 0; tile < inventory_.layout.tiles; ++tile)
         for (const NvmlDevice& device : known) {
@@ -167,6 +183,7 @@ Try<wire::NodeUsage> GpuUse::look() const {
             const NvmlUse& use = *device.use;
             auto& gpu = *usage.add_gpus();
             gpu.set_tile(tile);
+            gpu.set_device(tile / each);
             if (use.busy_percent) gpu.set_busy_percent(*use.busy_percent);
             gpu.set_memory_used(use.memory_used);
             gpu.set_memory_total(use.memory_total);

@@ -59,8 +59,8 @@ struct GpuUseOptions {
     std::chrono::milliseconds every{0};  // of dpctl gpu-use: again and again; 0: once
 };
 
-// The use of this node's tiles whose devices this process may open, look by look. The library is loaded once: to begin takes it long where
-// nothing else keeps the driver awake.
+// The use of this node's tiles whose devices this process may open, look by look. The library is loaded once: its start takes long where
+// nothing else keeps the driver loaded.
 class GpuUse {
  public:
     static Try<GpuUse> open(const GpuUseOptions& options, const std::string& root = "",
@@ -70,7 +70,8 @@ class GpuUse {
 
     // Whether the node has NVIDIA GPUs and their library.
     bool is_there() const { return nvml_ != nullptr; }
-    // Sets only `gpus`, which is empty if nothing is there. A GPU that is several tiles is reported for each.
+    // Sets only `gpus`, which is empty if nothing is there, and where one of them fails, `problem`. A GPU that is several tiles
+    // is reported for each.
     Try<wire::NodeUsage> look() const;
 
  private:

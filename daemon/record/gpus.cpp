@@ -53,9 +53,12 @@ bool are_the_same(const std::vector<GpuState>& some, const std::vector<GpuState>
 void GpuChanges::add_to(record::Sample& sample, const wire::NodeUsage& found,
                         const std::set<uint32_t>& tiles) {
     std::vector<GpuState> now;
-    for (const auto& gpu : found.gpus())
-        if ((tiles.empty() || tiles.contains(gpu.tile())) && now.size() < size_t{kMostGpus})
+    std::set<uint32_t> devices;
+    for (const auto& gpu : found.gpus()) {
+        const bool is_theirs = tiles.empty() || tiles.contains(gpu.tile());
+        if (is_theirs && devices.insert(gpu.device()).second && now.size() < size_t{kMostGpus})
             now.push_back(state_of(gpu));
+    }
     if (now.empty()) return;
     if (!are_the_same(now, told_)) {
         told_ = now;
@@ -87,12 +90,13 @@ std::vector<GpuState> GpuReader::take(const record::Sample& sample) {
     }
     if (sample.gpu_busy_percent_size() == 0) return {};
     const auto lists = lists_of(sample);
-    for (size_t i = 0; i < now_.size(); ++i)
+    const auto told = std::min(now_.size(), static_cast<size_t>(sample.gpu_busy_percent_size()));
+    for (size_t i = 0; i < told; ++i)
         for (size_t value = 0; value < kGpuValues; ++value)
             if (i < static_cast<size_t>(lists[value]->size()))
                 now_[i].values[value] =
                     bounded(int64_t{now_[i].values[value]} + lists[value]->Get(static_cast<int>(i)));
-    return now_;
+    return {now_.begin(), now_.begin() + static_cast<ptrdiff_t>(told)};
 }
 
 void add_to(std::vector<GpuSummary>& all, const std::vector<GpuState>& now, double seconds) {

@@ -46,7 +46,8 @@ struct GpuState {
 
 class GpuChanges {
  public:
-    // `tiles`: those of the node's ranks; empty: all that were looked at. Nothing is added where there is none.
+    // `tiles`: those of the node's ranks; empty: all that were looked at. Nothing is added where there is none. A GPU with several tiles
+    // goes by the first of them.
     void add_to(record::Sample& sample, const wire::NodeUsage& found, const std::set<uint32_t>& tiles = {});
 
  private:

@@ -190,16 +190,22 @@ Try<std::vector<std::string>> files_in(const std::string& place) {
     return files;
 }
 
-// `runs`: by time.
+// `runs`: by time. Each time that it is requeued, a job begins at a higher generation.
 void link_requeued(std::vector<RecordedRun>& runs) {
-    std::map<std::pair<uint32_t, uint32_t>, RecordedRun*> before;  // by job and step
-    for (RecordedRun& run : runs) {
-        if (run.job_id == 0) continue;
-        const auto known = std::ranges::find_if(
-            run.generations, [](const GenerationOfRun& one) { return one.first_step.has_value(); });
-        RecordedRun*& last = before[{run.job_id, run.step_id}];
-        if (last && known != run.generations.end()) last->requeued_from = *known->first_step - 1;
-        last = &run;
+    struct Later {
+        uint32_t generation = 0;  // its first
+        std::optional<int64_t> from;
+    };
+    std::map<std::pair<uint32_t, uint32_t>, Later> later;  // by job and step
+    for (RecordedRun& run : runs | std::views::reverse) {
+        if (run.job_id == 0 || run.generations.empty()) continue;
+        Later& next = later[{run.job_id, run.step_id}];
+        const uint32_t first = run.generations.front().number;
+        std::optional<int64_t> from;
+        if (next.generation > first) run.requeued_from = from = next.from;
+        for (const GenerationOfRun& one : run.generations)
+            if (one.first_step) from = std::min(from.value_or(*one.first_step - 1), *one.first_step - 1);
+        next = {first, from};
     }
 }
 

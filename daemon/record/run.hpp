@@ -102,7 +102,7 @@ struct RecordedRun {
         How how = How::unknown;
         std::string reason;
     } outcome;
-    // The job was requeued: the training's count from which the next run of this step of it went on, if that is known.
+    // The job was requeued: the training's lowest count from which a later run of this step of it went on, if that is known.
     std::optional<int64_t> requeued_from;
 
     uint32_t world_size() const;  // the first one

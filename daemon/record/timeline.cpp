@@ -2,6 +2,7 @@
 #include "record/timeline.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 
@@ -52,7 +53,7 @@ Resumed resumed_after(const RecordedRun& run) {
     std::optional<int64_t> next = run.requeued_from;
     for (auto one = run.generations.rbegin(); one != run.generations.rend(); ++one) {
         if (next) resumed[one->number] = *next;
-        if (one->first_step) next = *one->first_step - 1;
+        if (one->first_step) next = std::min(next.value_or(*one->first_step - 1), *one->first_step - 1);
     }
     return resumed;
 }
@@ -119,10 +120,11 @@ class TaskFiller {
         const double scale = labelled > running ? running / labelled : 1;
         for_each_running(time, [&](const Segment& segment, const Interval& part) {
             const double share = part.length() / running;
-            const double repeated = share_repeated(segment, step_before, step_after);
             for (size_t what = 0; what < kSpent; ++what) {
                 const double of_it = spent[what] * scale * share;
                 if (of_it <= 0) continue;
+                const double repeated =
+                    share_repeated(segment, static_cast<Spent>(what), step_before, step_after);
                 move(part, static_cast<Spent>(what), of_it * (1 - repeated));
                 move(part, Spent::repeated, of_it * repeated);
             }
@@ -161,19 +163,33 @@ class TaskFiller {
     }
 
     // Of the steps in which the rank was, those that the next generation took again. A step that a failure broke off is one of them.
-    static double share_repeated(const Segment& segment, int64_t before, int64_t after) {
+    // The checkpoint from which it went on was not for nothing.
+    static double share_repeated(const Segment& segment, Spent what, int64_t before, int64_t after) {
         if (!segment.repeated_from) return 0;
         const int64_t from = *segment.repeated_from;
+        if (what == Spent::checkpoint && before <= from) return 0;
         if (before >= from) return 1;
         return after <= from ? 0 : static_cast<double>(after - from) / static_cast<double>(after - before);
     }
 };
 
+// In seconds.
+double sample_interval(const RecordedRun& run) {
+    const auto said = run.settings.find("dp-record-interval");
+    const double interval = said == run.settings.end() ? 1 : parse_number<double>(said->second).value_or(1);
+    return std::isfinite(interval) ? std::clamp(interval, 0.1, 60.0) : 1;
+}
+
 class NodeFiller {
  public:
     NodeFiller(const RecordedRun& run, const Resumed& resumed, const NodeRecord& node, double window,
                NodeTimeline& out, ScalarReader& scalars)
-        : node_(node), window_(window), out_(out), scalars_(scalars), steps_(node.tasks.size()) {
+        : node_(node),
+          window_(window),
+          out_(out),
+          scalars_(scalars),
+          steps_(node.tasks.size()),
+          most_between_looks_(2 * std::max(sample_interval(run), 1.0)) {
         for (size_t local = 0; local < node.tasks.size(); ++local)
             fillers_.emplace_back(segments_of(node.tasks[local], node, run, resumed), window,
                                   out.tasks[local]);
@@ -215,6 +231,7 @@ class NodeFiller {
     std::vector<int64_t> steps_;  // the training's count, by task
     GpuReader gpus_;
     std::optional<double> gpus_seen_;
+    double most_between_looks_;
 
     void fill(const record::Sample& sample, const Interval& time, size_t ranks) {
         for (size_t local = 0; local < std::min(ranks, tasks_in(sample)); ++local) {
@@ -229,11 +246,12 @@ class NodeFiller {
         return std::min(static_cast<size_t>(at / window_), out_.windows.size() - 1);
     }
 
-    // `time`: since the last look.
-    void fill_gpus(const record::Sample& sample, const Interval& time) {
+    // `time`: since the last look. That was not long ago, unless they could not be looked at meanwhile, or the job was suspended.
+    void fill_gpus(const record::Sample& sample, Interval time) {
         const std::vector<GpuState> now = gpus_.take(sample);
         if (now.empty()) return;
         gpus_seen_ = time.until;
+        time.from = std::max(time.from, time.until - most_between_looks_);
         add_to(out_.gpus, now, time.length());
         const size_t last = window_at(time.until);
         for (size_t i = std::min(window_at(time.from) + 1, last); i <= last; ++i)

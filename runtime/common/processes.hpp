@@ -52,8 +52,8 @@ class Tasks {
     // A rank's process, or its keeper's; 0 if it has not started, or has ended.
     pid_t of(uint32_t local_rank) const { return ranks_.at(local_rank); }
     pid_t keeper_of(uint32_t local_rank) const { return launched_.at(local_rank); }
-    // A helper of the daemon's that ends by itself when the daemon does: it gets no signal. 0: there is none any more.
-    void exempt(pid_t helper) { exempt_ = helper > 0 ? std::set{helper} : std::set<pid_t>(); }
+    // Helpers of the daemon's that end by themselves when the daemon does: they get no signal.
+    void exempt(std::set<pid_t> helpers) { exempt_ = std::move(helpers); }
 
     // Signals the whole step; for SIGKILL twice, as one may have forked behind the first pass.
     void signal(int number) const {

@@ -93,7 +93,7 @@ def worth_of_advice(cases, rounds, iterations, folder):
 
 
 def cost(cases, rounds, profiled, folder):
-    """Of each training the median step that is profiled, and of as many before them: from process to process more differs than a profile costs."""
+    """Of each training the median step that is profiled, and that of those before them: from process to process more differs than a profile costs."""
     found = []
     for case in cases:
         profiles = []

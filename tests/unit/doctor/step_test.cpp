@@ -206,7 +206,19 @@ TEST(DoctorLinks, ABrokenLinkOfAHopelessNodeIsItsOwn) {
     const auto found = check_links(links, kHosts);
     ASSERT_EQ(found.size(), 2U) << "and the clocks";
     EXPECT_EQ(found[0].odd, std::vector<size_t>{3});
-    EXPECT_THAT(found[0].seen, HasSubstr("node04 with all others: at most 0.8 Mbit/s"));
+    EXPECT_EQ(found[0].level, Level::fault);
+    EXPECT_THAT(found[0].seen, HasSubstr("node04 with all others: no connection"));
+}
+
+TEST(DoctorLinks, ANodeWhoseLinksAreMostlyBrokenIsLeftOut) {
+    std::vector<Link> links = healthy_links();
+    for (Link& link : links)
+        if (link.to == 3) link.problem = link.from > 0 ? "no connection" : "";
+    links[2].there = links[2].back = 2e8;  // of node01 with node04
+    const auto found = check_links(links, kHosts);
+    ASSERT_EQ(found.size(), 2U) << "and the clocks";
+    EXPECT_EQ(found[0].odd, std::vector<size_t>{3});
+    EXPECT_EQ(found[0].level, Level::fault);
 }
 
 TEST(DoctorLinks, ABrokenPairIsToldBesideABrokenNode) {

@@ -63,6 +63,17 @@ TEST_F(GpuSamplerTest, AProblemIsToldOnceAndLooksGoOn) {
     EXPECT_FALSE(sampler.take_problem());
 }
 
+TEST_F(GpuSamplerTest, OneThatIsLostDoesNotHideTheOthers) {
+    wire::NodeUsage said = usage(4);
+    said.set_problem("GPU 3: it is lost");
+    GpuSampler sampler(that_says(to_frame(said), "exec sleep 100"));
+    sampler.start(base.get());
+    const auto found = awaited([&] { return sampler.take(); });
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->gpus(0).watts(), 4u);
+    EXPECT_EQ(sampler.take_problem(), "GPU 3: it is lost");
+}
+
 TEST_F(GpuSamplerTest, AProgramThatEndsIsMissed) {
     GpuSampler sampler(that_says(to_frame(usage(1)), ":"));
     sampler.start(base.get());

@@ -16,6 +16,7 @@ constexpr int32_t kTooHot = 0x40;
 void add_gpu(wire::NodeUsage& found, uint32_t tile, const Values& values) {
     auto& gpu = *found.add_gpus();
     gpu.set_tile(tile);
+    gpu.set_device(tile);
     gpu.set_memory_total(81'559 * kMib);
     gpu.set_memory_used(static_cast<uint64_t>(values[1]) * kMib);
     const auto set = [&](GpuValue value, void (wire::NodeUsage::Gpu::*setter)(uint32_t)) {
@@ -87,6 +88,18 @@ TEST(Gpus, OnlyThoseOfTheRanks) {
     EXPECT_EQ(none.ByteSizeLong(), 0u);
 }
 
+TEST(Gpus, OneThatIsSeveralTilesIsRecordedOnce) {
+    wire::NodeUsage found = gpus({{2, kBusy}, {3, kBusy}, {4, kHot}, {5, kHot}});
+    for (auto& gpu : *found.mutable_gpus()) gpu.set_device(gpu.tile() / 2);
+    record::Sample all, some;
+    GpuChanges().add_to(all, found);
+    ASSERT_EQ(all.gpus_size(), 2);
+    EXPECT_EQ(all.gpus(1).tile(), 4u);
+    GpuChanges().add_to(some, found, {3});
+    ASSERT_EQ(some.gpus_size(), 1);
+    EXPECT_EQ(some.gpus(0).tile(), 3u);
+}
+
 TEST(Gpus, WhateverAFileSaysIsSurvived) {
     GpuReader reader;
     record::Sample sample;
@@ -95,7 +108,7 @@ TEST(Gpus, WhateverAFileSaysIsSurvived) {
     sample.add_gpu_watts(INT32_MIN);
     for (int look = 0; look < 3; ++look) {
         const auto read = reader.take(sample);
-        EXPECT_EQ(read.size(), static_cast<size_t>(kMostGpus));
+        EXPECT_EQ(read.size(), 3u) << "of the others nothing is told";
         EXPECT_EQ(read[0].of(GpuValue::busy), 1 << 30);
         EXPECT_EQ(read[0].of(GpuValue::power), -1);
     }
@@ -147,6 +160,21 @@ TEST_F(GpuRecords, AreSummedUpByGpuAndByWindow) {
         EXPECT_EQ(node.windows[3].gpus.of(course), before[course]) << course;
         EXPECT_EQ(node.windows[9].gpus.of(course), after[course]) << course;
     }
+}
+
+TEST_F(GpuRecords, AfterAGapOneLookDoesNotStandForAllOfIt) {
+    RecordedFile file(folder, 0, 1);
+    file.generation(0, 0, {0}, 1);
+    GpuChanges changes;
+    for (const int second : {1, 2, 3, 63, 64})
+        file.sample(second * 1000, [&](record::Sample& sample) {
+            changes.add_to(sample, gpus({{0, kHot}}));
+        });
+    file.end(64'000);
+    const Timeline time = timeline();
+    EXPECT_NEAR(time.nodes[0].gpus[0].slowed_seconds, 3 + 2 + 1, 1e-9);
+    EXPECT_EQ(time.nodes[0].windows[30].gpus.of(0), std::nullopt);
+    EXPECT_EQ(time.nodes[0].windows[62].gpus.of(0), 98);
 }
 
 TEST_F(GpuRecords, AreInTheReport) {

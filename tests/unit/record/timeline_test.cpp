@@ -119,6 +119,54 @@ TEST_F(TimelineTest, WhatARequeueThrowsAwayIsRepeatedWork) {
     EXPECT_NEAR(of(after->ledger, Spent::compute), 5, 1e-3);
 }
 
+// The first run's steps from 3 on were for nothing, whichever run went on from there; a run that took no step throws nothing away.
+TEST_F(TimelineTest, ARequeuedJobMayGoBackFurtherInALaterRun) {
+    const std::optional<uint64_t> first_steps[] = {std::nullopt, 9, std::nullopt, 4, 6};
+    for (uint32_t i = 0; i < 5; ++i) {
+        RecordedFile file(folder, i, 1, 1, 1'000'000'000'000 + i * 100'000,
+                          "000000000000000" + std::to_string(i));
+        file.generation(0, i, {0}, 1).moment(0, Moment::STARTED, 0, i);
+        if (first_steps[i])
+            file.moment(1000, Moment::FIRST_STEP, 0, i,
+                        [&](Moment& moment) { moment.set_step(*first_steps[i]); });
+        file.end(5000);
+    }
+    const Records all = records();
+    ASSERT_EQ(all.runs.size(), 5u);
+    std::vector<std::optional<int64_t>> from;
+    for (const RecordedRun& run : all.runs) from.push_back(run.requeued_from);
+    EXPECT_EQ(from, (std::vector<std::optional<int64_t>>{3, 3, 3, 5, std::nullopt}));
+}
+
+// Another cluster's job of the same number, or a step with the same number of a script that is not its beginning again.
+TEST_F(TimelineTest, ARunThatBeginsAtTheFirstGenerationIsNoRequeue) {
+    for (uint32_t i = 0; i < 2; ++i) {
+        RecordedFile file(folder, i, 1, 1, 1'000'000'000'000 + i * 100'000,
+                          "000000000000000" + std::to_string(i));
+        file.generation(0, 0, {0}, 1).generation(1000, 1, {0}, 1);
+        file.moment(2000, Moment::FIRST_STEP, 0, 1, [](Moment& moment) { moment.set_step(4); });
+        file.end(5000);
+    }
+    for (const RecordedRun& run : records().runs) EXPECT_EQ(run.requeued_from, std::nullopt);
+}
+
+TEST_F(TimelineTest, TheCheckpointFromWhichARequeueGoesOnIsNotRepeated) {
+    RecordedFile first(folder, 0, 1);
+    first.generation(0, 0, {0}, 1).moment(0, Moment::STARTED, 0);
+    first.sample(5000, [](record::Sample& sample) {
+        sample.add_compute_ms(5000);
+        sample.add_step_count(10);
+    });
+    first.sample(9000, [](record::Sample& sample) { sample.add_checkpoint_ms(4000); }).end(9000);
+    RecordedFile requeued(folder, 1, 1, 1, 1'000'000'100'000, "fedcba9876543210");
+    requeued.generation(0, 1, {0}, 1);
+    requeued.moment(1000, Moment::FIRST_STEP, 0, 1, [](Moment& moment) { moment.set_step(11); }).end(2000);
+    const auto time = read_timeline(records().runs.at(0));
+    ASSERT_TRUE(time);
+    EXPECT_NEAR(of(time->ledger, Spent::checkpoint), 4, 1e-3);
+    EXPECT_EQ(of(time->ledger, Spent::repeated), 0);
+}
+
 TEST_F(TimelineTest, AStepOfWhichAPartWasTakenAgainIsSplit) {
     RecordedFile file(folder, 0, 1);
     file.generation(0, 0, {0}, 1).moment(0, Moment::STARTED, 0);
