@@ -99,8 +99,7 @@ class HeaderParts final : public nlohmann::json_sax<nlohmann::json> {
     }
     bool wrong_value() {
         if (key_.empty()) return wrong("its header is not an object of tensors");
-        return wrong(
-            fmt::format("its header has a value of {} that cannot be{}", printable(key_, 60), in_tensor()));
+        return wrong(fmt::format("its header has a wrong value of {}{}", printable(key_, 60), in_tensor()));
     }
     // The name of the tensor that the header is in the middle of.
     std::string in_tensor() const {
