@@ -81,4 +81,4 @@ def test_a_checkpoint_comes_before_the_weights_and_ranks_read_the_same(desk):
                      f"{BUILD}/bin/dpctl launch -n 2 -- sh -c 'cd w/$RANK && exec {TRAINER} {GPT.replace('=tokens', '=../../tokens')} --init-from=. --steps=2'",
                      check=False)
     assert other.returncode == 2, other.stdout
-    assert other.stderr.count("trainer: --init-from .: the ranks read different weights there; give all the same") == 1, other.stderr
+    assert other.stderr.count("trainer: rank 0 on head: --init-from .: the ranks read different weights there; give all the same") == 1, other.stderr

@@ -38,7 +38,11 @@ class Gpt2Weights {
     // Sets the parameters, which have been placed. Returns a hash of the values.
     Result<std::uint64_t> load(const ParameterSet& parameters, Device& device) const;
 
+    Gpt2Weights(Gpt2Weights&&) = default;  // a copy's tensors would be the other's
+
  private:
+    Gpt2Weights() = default;
+
     std::filesystem::path from_;
     TensorFiles files_;
     std::map<std::string, const FileTensor*> tensors_;  // by gpt2_tensor()'s name

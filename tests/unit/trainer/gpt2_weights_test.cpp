@@ -8,15 +8,22 @@
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
 
+#include <stdlib.h>
+
 #include <atomic>
 #include <bit>
+#include <cmath>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "saved_training.hpp"
 #include "small_models.hpp"
 #include "trainer/base/bfloat16.hpp"
+#include "trainer/commands/options.hpp"
+#include "trainer/commands/run.hpp"
 #include "trainer/models/gpt.hpp"
 #include "trainer/models/gpt2_config.hpp"
+#include "trainer/prepare/prepare.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -354,6 +361,95 @@ TEST(GivenValuesOfATraining, ThatDifferOrFailEndItOnAllRanksWithOneLine) {
                   })));
     EXPECT_EQ(error.message, "cannot read it here");
     EXPECT_EQ(error.fault, Fault::usage);
+}
+
+// ---- as a command
+
+class InitFrom : public ::testing::Test {
+ protected:
+    InitFrom() {
+        setenv("OMP_NUM_THREADS", "1", 1);
+        PrepareOptions prepare;
+        prepare.text = {scratch_.write("text.txt", std::string(3000, 'a'))};
+        prepare.tokenizer = "bytes";
+        prepare.validation = 0.1;
+        prepare.output = scratch_ / "data";
+        const auto prepared = prepare_data(prepare);
+        EXPECT_TRUE(prepared) << prepared.error().message;
+        scratch_.write("weights/model.safetensors", file_with(source_.tensors()));
+    }
+    ~InitFrom() override { unsetenv("OMP_NUM_THREADS"); }
+
+    // Larger than those that a training draws, so that the loss shows them.
+    static GptShape wide() {
+        return {.layers = 2,
+                .hidden = 48,
+                .heads = 2,
+                .sequence = 16,
+                .vocabulary = 257,
+                .initial_deviation = 0.5f};
+    }
+    std::string weights() const { return (scratch_ / "weights").string(); }
+    Result<std::string> run_with(const std::vector<std::string>& words) const {
+        std::vector<std::string> all{"--model=gpt",      "--num-layers=2",
+                                     "--hidden-size=48", "--num-attention-heads=2",
+                                     "--seq-length=16",  "--batch-size=2",
+                                     "--lr=1e-30",       "--device=cpu",
+                                     "--no-cache",       "--data-dir=" + (scratch_ / "data").string()};
+        all.insert(all.end(), words.begin(), words.end());
+        const Parsed parsed = parse_options(all);
+        if (!parsed.options) return fail(Fault::usage, parsed.text);
+        ::testing::internal::CaptureStdout();
+        const auto done = run(*parsed.options, std::chrono::steady_clock::now());
+        std::string printed = ::testing::internal::GetCapturedStdout();
+        if (!done) return tl::unexpected(done.error());
+        return printed;
+    }
+    static double test_loss(const std::string& printed) {
+        const auto line = printed.substr(printed.rfind('\n', printed.size() - 2) + 1);
+        return nlohmann::json::parse(line).at("test_loss").get<double>();
+    }
+
+    const Scratch scratch_;
+    const Placed source_{3, wide()};
+};
+
+TEST_F(InitFrom, SaysWhatItBeginsWithAndComputesWithItInEitherPrecision) {
+    const std::string file = weights() + "/model.safetensors", from = "--init-from=";
+    const auto believed = run_with({"--steps=1", from + file});
+    ASSERT_TRUE(believed) << believed.error().message;
+    EXPECT_THAT(*believed, HasSubstr("\nthe weights are those of --init-from " + file +
+                                     " (no config.json beside them: --num-attention-heads is believed)\n"));
+    scratch_.write("weights/config.json", gpt2_config_text(wide(), std::nullopt));
+    const auto known = run_with({"--steps=1", from + weights()});
+    ASSERT_TRUE(known) << known.error().message;
+    EXPECT_THAT(*known, HasSubstr("\nthe weights are those of --init-from " + weights() + "\n"));
+    EXPECT_EQ(test_loss(*known), test_loss(*believed));
+    const auto drawn = run_with({"--steps=1", "--init-method-std=0.5", "--seed=3"}),
+               half = run_with({"--steps=1", from + weights(), "--bf16"});
+    ASSERT_TRUE(drawn && half);
+    EXPECT_EQ(test_loss(*known), test_loss(*drawn)) << "it is what this seed draws";
+    EXPECT_NEAR(test_loss(*half), test_loss(*known), 0.05);
+    const auto others = run_with({"--steps=1", "--seed=3"});
+    ASSERT_TRUE(others);
+    EXPECT_GT(std::abs(test_loss(*known) - test_loss(*others)), 0.2);
+}
+
+TEST_F(InitFrom, IsRefusedBeforeAnythingIsWrittenAndNotReadWhereACheckpointIs) {
+    const std::string saved = "--checkpoint-dir=" + (scratch_ / "saved").string(),
+                      from = "--init-from=" + weights();
+    EXPECT_EQ(refusal_of(run_with({"--steps=1", saved, from, "--num-layers=3"})),
+              "--init-from " + weights() +
+                  ": h.2.ln_1.weight is missing, and this model's is 48; give --num-layers=2");
+    EXPECT_FALSE(std::filesystem::exists(scratch_ / "saved"));
+    ASSERT_TRUE(run_with({"--steps=1", saved, from}));
+    std::filesystem::remove_all(weights());
+    EXPECT_THAT(refusal_of(run_with({"--steps=1", from})),
+                HasSubstr(": cannot read: No such file or directory"));
+    const auto resumed = run_with({"--steps=2", saved, from});
+    ASSERT_TRUE(resumed) << resumed.error().message;
+    EXPECT_THAT(*resumed, HasSubstr("\n--init-from " + weights() +
+                                    " is not read: the training resumes from its checkpoint\n"));
 }
 
 }  // namespace
