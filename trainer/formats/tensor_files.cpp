@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kIndex = "model.safetensors.index.json";
-constexpr std::uintmax_t kLargestJson = kLargestTensorHeader;
+constexpr std::uintmax_t kLargestJson = std::uintmax_t{16} << 20;  // a large model's index has some 100 KiB
 
 // Where there is none, the reason is read_file()'s.
 Result<std::string> read_json(const fs::path& file) {

@@ -29,6 +29,11 @@ const std::array<Rule, 8>& rules() {
     return kRules;
 }
 
+// For a message. What is nested may be so deep that to print it takes more stack than there is.
+std::string shown(const nlohmann::json& value) {
+    return value.is_primitive() ? printable(value.dump(), 60) : value.type_name();
+}
+
 }  // namespace
 
 Try<Gpt2Config> read_gpt2_config(std::string_view text) {
@@ -37,13 +42,13 @@ Try<Gpt2Config> read_gpt2_config(std::string_view text) {
     for (const auto& [key, ours, same] : rules()) {
         const auto said = json.find(key);
         if (said != json.end() && *said != ours && *said != same)
-            return dp::fail(fmt::format("has {} {}, and the trainer's gpt {}", key,
-                                        printable(said->dump(), 60), ours.dump()));
+            return dp::fail(
+                fmt::format("has {} {}, and the trainer's gpt {}", key, shown(*said), ours.dump()));
     }
     Gpt2Config config;
     if (const auto heads = json.find("n_head"); heads != json.end()) {
         if (!heads->is_number_unsigned() || *heads < 1 || *heads > 65536)
-            return dp::fail(fmt::format("has the n_head {}", printable(heads->dump(), 60)));
+            return dp::fail(fmt::format("has the n_head {}", shown(*heads)));
         config.heads = heads->get<std::int64_t>();
     }
     return config;

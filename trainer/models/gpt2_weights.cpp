@@ -163,8 +163,7 @@ Gpt2Tensor gpt2_tensor(const std::string& parameter, const Shape& shape) {
 }
 
 std::vector<float> transposed(std::span<const float> numbers, std::int64_t rows, std::int64_t columns) {
-    constexpr std::int64_t kBlock =
-        32;  // of both, so that what is read and what is written stay in the CPU's cache
+    constexpr std::int64_t kBlock = 32;  // so that what is read and what is written stay in the CPU's cache
     std::vector<float> result(numbers.size());
     for (std::int64_t top = 0; top < rows; top += kBlock)
         for (std::int64_t left = 0; left < columns; left += kBlock)

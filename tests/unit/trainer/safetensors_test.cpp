@@ -268,6 +268,9 @@ TEST(TensorFiles, AnIndexIsBelievedInNothing) {
     }
     EXPECT_THAT(refusal_of(open_tensor_files(scratch / "gone")),
                 HasSubstr("gone: cannot read: No such file or directory"));
+    std::filesystem::resize_file(scratch / "d/model.safetensors.index.json", 16'777'217);
+    EXPECT_THAT(refusal_of(open_tensor_files(scratch / "d")),
+                HasSubstr("index.json: has 16777217 bytes, and the most is 16777216"));
     std::filesystem::create_directory(scratch / "empty");
     EXPECT_THAT(refusal_of(open_tensor_files(scratch / "empty")),
                 HasSubstr("empty: holds neither model.safetensors nor model.safetensors.index.json"));
