@@ -77,8 +77,8 @@ def test_a_checkpoint_comes_before_the_weights_and_ranks_read_the_same(desk):
     ranks = f"{BUILD}/bin/dpctl launch -n 2 -- {TRAINER} {GPT}"
     refused = desk.run(f"{ranks} --init-from=w --steps=2", check=False)
     assert refused.returncode == 2 and re.search(r"trainer: .*--init-from w: cannot read: No such file or directory", refused.stderr), refused.stderr
+    there = GPT.replace("=tokens", "=../../tokens")
     other = desk.run(f"{desk.program} make w/0 && {desk.program} make w/1 BF16 && "
-                     f"{BUILD}/bin/dpctl launch -n 2 -- sh -c 'cd w/$RANK && exec {TRAINER} {GPT.replace('=tokens', '=../../tokens')} --init-from=. --steps=2'",
-                     check=False)
+                     f"{BUILD}/bin/dpctl launch -n 2 -- sh -c 'cd w/$RANK && exec {TRAINER} {there} --init-from=. --steps=2'", check=False)
     assert other.returncode == 2, other.stdout
     assert other.stderr.count("trainer: rank 0 on head: --init-from .: the ranks read different weights there; give all the same") == 1, other.stderr

@@ -89,7 +89,7 @@ def write_safetensors(path, tensors):
     header, data = {"__metadata__": {"format": "pt"}}, b""
     for name, tensor in tensors.items():
         stored = next(key for key, kind in TYPES.items() if kind == tensor.dtype)
-        numbers = tensor.contiguous().view(torch.int32 if stored == "F32" else torch.int16).numpy().tobytes()
+        numbers = bytes(tensor.flatten().view(torch.uint8).tolist())
         header[name] = {"dtype": stored, "shape": list(tensor.shape), "data_offsets": [len(data), len(data) + len(numbers)]}
         data += numbers
     text = json.dumps(header).encode()
@@ -126,7 +126,7 @@ def load(folder):
     assert config["architectures"] == ["GPT2LMHeadModel"] and config["model_type"] == "gpt2"
     model = GPT2(config)
     tensors = read_safetensors(f"{folder}/model.safetensors")
-    model.load_state_dict({name[len("transformer."):] if name.startswith("transformer.") else name: tensor.float() for name, tensor in tensors.items()})
+    model.load_state_dict({name.removeprefix("transformer."): tensor.float() for name, tensor in tensors.items()})
     return model.eval(), config
 
 
