@@ -41,12 +41,13 @@ int main(int argc, char** argv) {
         const Options& options = *parsed.options;
         if (is_for_one(options.command) && !is_primary) return 0;
         if (writes_files(options)) outlive_readers();
-        auto done = options.command == Command::info       ? info(options)
-                    : options.command == Command::compile  ? compile(options, started)
-                    : options.command == Command::prepare  ? prepare(options)
-                    : options.command == Command::report   ? report_runs(options.report)
-                    : options.command == Command::generate ? generate(options.generate)
-                                                           : run(options, started);
+        auto done = options.command == Command::info           ? info(options)
+                    : options.command == Command::compile      ? compile(options, started)
+                    : options.command == Command::prepare      ? prepare(options)
+                    : options.command == Command::report       ? report_runs(options.report)
+                    : options.command == Command::generate     ? generate(options.generate)
+                    : options.command == Command::export_model ? export_model(options.export_model)
+                                                               : run(options, started);
         if (done) done = all_is_printed();
         return done ? 0 : end_with(done.error());
     } catch (const std::exception& error) {  // from a library; ours are values

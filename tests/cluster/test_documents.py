@@ -23,7 +23,7 @@ PACKAGES = os.path.join(CHECKOUT, "build/packages")  # tests/run fetches them
 # The trainer with less to do: of two options the last one counts.
 SMALL_TRAINER = f"""#!/bin/sh
 case "$*" in
-prepare* | report*) exec {BUILD}/bin/trainer "$@" ;;
+prepare* | report* | export*) exec {BUILD}/bin/trainer "$@" ;;
 *gpt*) exec {BUILD}/bin/trainer "$@" --num-layers=1 --hidden-size=16 --num-attention-heads=2 --seq-length=16 --batch-size=1 --steps=2 ;;
 esac
 [ "${{RANK-none}}" != "$HANGS" ] || exec sleep 600
@@ -165,6 +165,16 @@ def with_packages(desk, command):
     return desk.run(command)
 
 
+def with_tokens(desk, command):
+    desk.run("rm -rf run1 run1.gpt2 && { [ -d notes.tokens ] || trainer prepare --text notes/ --tokenizer=bytes --output notes.tokens; }")
+    return desk.run(command)
+
+
+def with_weights(desk, command):
+    with_tokens(desk, "trainer --model=gpt --data-dir notes.tokens --checkpoint-dir=run1 && trainer export --checkpoint=run1 --output=run1.gpt2")
+    return desk.run(command)
+
+
 def where_the_examples_are(_desk, command):
     """And the table beside it has the numbers that it prints."""
     lines = os.popen(f"cd {CHECKOUT}/packaging/examples && {command}").read()
@@ -190,6 +200,8 @@ RUN = {
     "trainer prepare --data=mnist --output mnist && trainer --model=cnn --data-dir mnist": with_packages,
     "trainer prepare --output sotu && trainer --model=gpt --data-dir sotu": with_packages,
     "trainer prepare --text notes/ --tokenizer=bytes --output notes.tokens": as_it_stands,
+    "trainer --model=gpt --data-dir notes.tokens --checkpoint-dir=run1 && trainer export --checkpoint=run1 --output=run1.gpt2": with_tokens,
+    "trainer --model=gpt --data-dir notes.tokens --init-from=run1.gpt2 --lr=1e-5": with_weights,
     "srun -N2 -n4 --dp-dry-run hostname": as_it_stands,
     "grep -cE '^[[:space:]]*([^#[:space:]]|#!|#SBATCH)' *.sbatch": where_the_examples_are,
 }

@@ -39,6 +39,10 @@ fs::path checkpoint_path(const fs::path& directory, std::int64_t step) {
     return directory / fmt::format("step-{:09}", step);
 }
 
+std::optional<std::int64_t> checkpoint_step(const fs::path& path) {
+    return number_in(path, checkpoint_path);
+}
+
 fs::path unfinished_path(const fs::path& directory, std::int64_t step) {
     return directory / fmt::format(".step-{:09}.unfinished", step);
 }

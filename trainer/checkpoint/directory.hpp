@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <set>
 
 #include "trainer/checkpoint/manifest.hpp"
@@ -13,6 +14,8 @@ namespace dp::trainer {
 // The path of a checkpoint, and its path while it is being written.
 std::filesystem::path checkpoint_path(const std::filesystem::path& directory, std::int64_t step);
 std::filesystem::path unfinished_path(const std::filesystem::path& directory, std::int64_t step);
+// The step of a path that is named like a checkpoint.
+std::optional<std::int64_t> checkpoint_step(const std::filesystem::path& path);
 // A rank's file in it.
 std::string shard_name(std::int64_t rank, std::int64_t world);
 

@@ -129,6 +129,17 @@ Result<void> verify_shard(const fs::path& checkpoint, const Manifest& manifest, 
     return {};
 }
 
+Result<std::vector<float>> read_parameter(const fs::path& checkpoint, const Manifest& manifest,
+                                          std::size_t number) {
+    const auto values = std::ranges::find(manifest.vectors, "values", &StoredVector::name);
+    if (values == manifest.vectors.end()) return damaged(checkpoint, "lacks values");
+    const Place& place = manifest.training.parameters.at(number);
+    std::vector<float> numbers(static_cast<std::size_t>(elements_of(place.shape)));
+    DP_TRY(read_numbers(checkpoint, manifest, static_cast<std::size_t>(values - manifest.vectors.begin()),
+                        place.first, numbers));
+    return numbers;
+}
+
 Result<void> read_vectors(const fs::path& checkpoint, const Manifest& manifest, const std::vector<Place>& now,
                           const std::vector<Vector>& vectors, Device& device) {
     for (const auto& vector : vectors) {

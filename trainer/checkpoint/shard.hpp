@@ -42,6 +42,10 @@ Result<WrittenShard> write_shard(const std::filesystem::path& file, const std::v
 Result<void> verify_shard(const std::filesystem::path& checkpoint, const Manifest& manifest,
                           std::int64_t rank);
 
+// The values of the parameter that the manifest has in this place.
+Result<std::vector<float>> read_parameter(const std::filesystem::path& checkpoint, const Manifest& manifest,
+                                          std::size_t number);
+
 // Fills this rank's part of the vectors from the shards. For vectors laid out like the parameters, moves each
 // parameter from its old place (Manifest::training) to its current one.
 Result<void> read_vectors(const std::filesystem::path& checkpoint, const Manifest& manifest,

@@ -24,6 +24,7 @@ constexpr std::pair<std::string_view, std::string_view> kOurs[] = {
     {"--data-dir", "--data-path"},
     {"--epochs", "--max-epochs,--num-epochs,--num-train-epochs"},
     {"--gradient-accumulation-steps", "--accumulate-grad-batches,--ga-steps"},
+    {"--init-from", "--model-name-or-path,--pretrained-checkpoint"},
     {"--log-interval", "--logging-steps"},
     {"--lr", "--learning-rate"},
     {"--lr-schedule", "--lr-scheduler,--lr-scheduler-type"},

@@ -8,7 +8,8 @@
 #include <cstdio>
 #include <numeric>
 
-#include "trainer/checkpoint/directory.hpp"
+#include "trainer/checkpoint/shard.hpp"
+#include "trainer/commands/saved_gpt.hpp"
 #include "trainer/data/tokenizer.hpp"
 #include "trainer/devices/cpu/cpu.hpp"
 #include "trainer/models/gpt.hpp"
@@ -16,56 +17,6 @@
 #include "trainer/training/checkpointing.hpp"
 
 namespace dp::trainer {
-namespace {
-
-Result<Manifest> read_checkpoint(const std::filesystem::path& path) {
-    auto manifest = DP_TRY(read_manifest(path));
-    if (manifest.training.model != "gpt")
-        return fail(Fault::usage, "{}: is of the model {}, and only gpt generates text", path.string(),
-                    manifest.training.model);
-    for (std::int64_t rank = 0; rank < manifest.world(); ++rank) DP_TRY(verify_shard(path, manifest, rank));
-    return manifest;
-}
-
-// The newest checkpoint that is whole, if it is gpt's.
-Result<Manifest> find_checkpoint(const std::filesystem::path& directory) {
-    const auto steps = checkpoints_in(directory);
-    if (steps.empty())
-        return fail(
-            Fault::usage,
-            "--checkpoint-dir {0}: no checkpoint there; train with --model=gpt --checkpoint-dir {0} first",
-            directory.string());
-    for (std::size_t i = 0;; ++i) {
-        auto found = read_checkpoint(checkpoint_path(directory, steps[i]));
-        if (found || found.error().fault != Fault::checkpoint) return found;
-        if (i + 1 == steps.size()) return tl::unexpected(none_is_whole(found.error(), i > 0));
-        print_error(fmt::format("{}; going back to {}", found.error().message,
-                                checkpoint_path({}, steps[i + 1]).string()));
-    }
-}
-
-Result<GptShape> shape_in(const Manifest& manifest) {
-    GptShape shape;
-    const auto& told = manifest.training.shape;
-    const std::pair<const char*, std::int64_t*> sizes[] = {{"num_layers", &shape.layers},
-                                                           {"hidden_size", &shape.hidden},
-                                                           {"num_attention_heads", &shape.heads},
-                                                           {"seq_length", &shape.sequence},
-                                                           {"vocab_size", &shape.vocabulary}};
-    for (const auto& [name, value] : sizes) {
-        const auto found = told.find(name);
-        if (found == told.end() || found->second < 1)
-            return fail(Fault::usage, "the manifest lacks {}; it is damaged", name);
-        *value = found->second;
-    }
-    if (shape.hidden % shape.heads != 0)
-        return fail(Fault::usage,
-                    "the manifest's num_attention_heads do not divide its hidden_size; it is damaged");
-    return shape;
-}
-
-}  // namespace
-
 std::size_t pick_token(std::span<const float> logits, const Drawing& how, Random& random) {
     std::vector<std::size_t> order(logits.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -91,14 +42,11 @@ std::size_t pick_token(std::span<const float> logits, const Drawing& how, Random
 }
 
 Result<void> generate(const GenerateOptions& options) {
-    const auto manifest = DP_TRY(find_checkpoint(options.checkpoint_directory));
-    const auto shape = DP_TRY(shape_in(manifest));
+    const auto saved =
+        DP_TRY(open_saved_gpt("--checkpoint-dir", options.checkpoint_directory, "generates text"));
+    const auto& [path, manifest, shape] = saved;
     auto tokenizer = DP_TRY(open_tokenizer(options.data_directory));
-    if (tokenizer->vocabulary() > shape.vocabulary)
-        return fail(Fault::usage,
-                    "--data-dir {}: its tokenizer has {} tokens, and the model {}; give the data that it was "
-                    "trained on",
-                    options.data_directory.string(), tokenizer->vocabulary(), shape.vocabulary);
+    DP_TRY(check_vocabulary(*tokenizer, options.data_directory, shape));
     std::vector<Token> text;
     DP_TRY(tokenizer->encode(options.prompt, text));
     if (text.empty()) text.push_back(tokenizer->end_of_text());
@@ -108,7 +56,6 @@ Result<void> generate(const GenerateOptions& options) {
     model->place(*device, std::nullopt, 1, type_of(options.precision));
     DP_TRY(device->status());
     const std::vector<Vector> values{{"values", model->parameters().values(), true}};
-    const auto path = checkpoint_path(options.checkpoint_directory, manifest.progress.step);
     DP_TRY(read_vectors(path, manifest, places_of(model->parameters()), values, *device));
     model->parameters().refresh_compute_copy(*device);
     const Tensor wide = device->make(Type::f32, {1, shape.vocabulary});

@@ -69,6 +69,8 @@ void add_model(OptionList& list, Options& o) {
     list.flag("--recompute", shape.recompute,
               "gpt: recompute activations in the backward pass to save memory", kCost)
         .only_of = "gpt";
+    gpt("--init-from", o.init_from, path("DIR|FILE"),
+        "gpt: GPT-2's weights to begin with, in the safetensors format; a checkpoint comes first", kCourse);
     gpt("--init-method-std", shape.initial_deviation, positive("0.02", Bits::fp32),
         "gpt: standard deviation of the initial weights (default: 0.02)", kCourse);
     gpt("--hidden-dropout", shape.hidden_dropout, number(0, 1, "0.1"),
@@ -299,6 +301,21 @@ OptionList prepare_options(PrepareOptions& options) {
              "of text: GPT-2's byte pairs (50257 tokens) or bytes (257) (default: gpt2)", kAlone);
     list.add("--validation", options.validation, number(0.0001, 1, "0.05"),
              "the part of a text's tokens to test with (default: 0.05)", kAlone);
+    return list;
+}
+
+OptionList export_options(ExportOptions& options) {
+    OptionList list;
+    list.add("--checkpoint", options.checkpoint, path("DIR"),
+             "gpt's checkpoints, of which the newest, or one", kAlone)
+        .is_required = true;
+    list.add(
+        "--format", options.format, one_of(std::vector<std::string>{"safetensors"}),
+        "model.safetensors and config.json, as Hugging Face's transformers reads them (default: safetensors)",
+        kAlone);
+    list.add("--data-dir", options.data_directory, path("DIR"),
+             "the data that it was trained on: also write its tokenizer, if it is GPT-2's", kAlone);
+    list.add("--output", options.output, path("DIR"), "the directory to make", kAlone).is_required = true;
     return list;
 }
 

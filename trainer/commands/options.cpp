@@ -26,8 +26,8 @@ constexpr const char* kFooter =
     "resumes; 8 a checkpoint could not be written. More in dp-trainer(1).";
 
 // In the order of the enumeration.
-constexpr std::array<std::string_view, 7> kCommands{
-    "run", "compile", "info", "prepare", "measure-performance", "report", "generate"};
+constexpr std::array<std::string_view, 8> kCommands{
+    "run", "compile", "info", "prepare", "measure-performance", "report", "generate", "export"};
 
 Command command_named(std::string_view name) {
     const auto* found = std::find(kCommands.begin(), kCommands.end(), name);
@@ -47,7 +47,8 @@ CommandLine command_line_for(Options& o) {
          {"measure-performance", "time steps on one batch", true, measure_options(o.measure)},
          {"prepare", "download or tokenize a data set", false, prepare_options(o.prepare), prepare_footer()},
          {"report", "compare runs by their summaries", false, report_options(o.report)},
-         {"generate", "write text with a checkpoint of gpt", false, generate_options(o.generate)}}};
+         {"generate", "write text with a checkpoint of gpt", false, generate_options(o.generate)},
+         {"export", "write a checkpoint of gpt for other programs", false, export_options(o.export_model)}}};
 }
 
 // What is wrong with options that are each right.
@@ -80,8 +81,9 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
 }
 
 bool writes_files(const Options& o) {
-    return o.command == Command::compile || o.output.json || o.output.dump || o.output.metrics ||
-           o.output.tensorboard || o.output.profile || !o.training.checkpoints.directory.empty();
+    return o.command == Command::compile || o.command == Command::export_model || o.output.json ||
+           o.output.dump || o.output.metrics || o.output.tensorboard || o.output.profile ||
+           !o.training.checkpoints.directory.empty();
 }
 
 std::vector<std::string> options_without_effect(const Options& o) {
@@ -96,11 +98,15 @@ std::vector<std::string> options_without_effect(const Options& o) {
     if (o.gave("--lr-wsd-decay-iters") && o.training.rate.shape != LrDecay::wsd)
         lines.emplace_back(
             "--lr-wsd-decay-iters does nothing without --lr-schedule=wsd; give both, or leave it out");
+    if (o.gave("--init-method-std") && o.init_from)
+        lines.emplace_back("--init-method-std does nothing: --init-from has the weights");
     if (o.command != Command::measure) return lines;
     std::vector<std::string_view> unwritten;
     for (const char* name :
          {"--checkpoint-dir", "--metrics", "--tensorboard", "--dump-parameters", "--profile"})
         if (o.gave(name)) unwritten.emplace_back(name);
+    if (o.gave("--init-from"))
+        lines.emplace_back("--init-from does nothing: measure-performance keeps no weights");
     if (!unwritten.empty())
         lines.push_back(fmt::format("measure-performance repeats one step: it writes nothing for {}",
                                     fmt::join(unwritten, ", ")));

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "trainer/command_line/parse.hpp"
+#include "trainer/commands/export.hpp"
 #include "trainer/commands/generate.hpp"
 #include "trainer/commands/measure.hpp"
 #include "trainer/data/load.hpp"
@@ -16,13 +17,14 @@
 
 namespace dp::trainer {
 
-enum class Command { run, compile, info, prepare, measure, report, generate };
+enum class Command { run, compile, info, prepare, measure, report, generate, export_model };
 
 std::string_view name_of(Command command);
 
 // Those that train nothing and give everybody the same: of the processes of a step one does it.
 constexpr bool is_for_one(Command command) {
-    return command == Command::info || command == Command::report || command == Command::generate;
+    return command == Command::info || command == Command::report || command == Command::generate ||
+           command == Command::export_model;
 }
 
 struct DeviceOptions {
@@ -58,6 +60,7 @@ struct Options {
     std::string model;     // "": none was given
     std::string gpt_size;  // for what `shape` was not given
     ModelShape shape;
+    std::optional<std::filesystem::path> init_from;  // where the first weights are
     Settings training;
     DataRequest data = {.set = {}, .directory = kFashionMnistDirectory};
     DeviceOptions device;
@@ -68,6 +71,7 @@ struct Options {
     PrepareOptions prepare;
     ReportOptions report;
     GenerateOptions generate;
+    ExportOptions export_model;
 
     bool gave(std::string_view name) const { return given.contains(name); }
 };
@@ -80,6 +84,7 @@ OptionList measure_options(MeasureOptions& options);
 OptionList prepare_options(PrepareOptions& options);
 OptionList report_options(ReportOptions& options);
 OptionList generate_options(GenerateOptions& options);
+OptionList export_options(ExportOptions& options);
 std::string prepare_footer();  // what stands below the options in its help
 
 struct Parsed {

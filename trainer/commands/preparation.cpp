@@ -6,10 +6,12 @@
 
 #include <cstdlib>
 
+#include "trainer/checkpoint/directory.hpp"
 #include "trainer/compile/cache.hpp"
 #include "trainer/data/tokenizer.hpp"
 #include "trainer/memory/available.hpp"
 #include "trainer/models/gpt.hpp"
+#include "trainer/models/gpt2_weights.hpp"
 #include "trainer/training/schedule.hpp"
 
 namespace dp::trainer {
@@ -152,6 +154,30 @@ std::optional<std::filesystem::path> cache_directory(const CacheOptions& options
 
 MemoryCase Prepared::memory_case(std::int64_t ranks, std::int64_t sharing) const {
     return {*model, options.training, &data, ranks, &device(), sharing, recomputing.get()};
+}
+
+Result<void> begin_with_weights(Prepared& prepared) {
+    const auto& from = prepared.options.init_from;
+    if (!from) return {};
+    Settings& training = prepared.options.training;
+    const std::string name = fmt::format("--init-from {}", from->string());
+    const auto open = [from = *from, shape = prepared.options.shape.gpt](const ParameterSet& parameters) {
+        return Gpt2Weights::open(from, shape, parameters).map_error([](const Error& error) {
+            return Error{error.fault, "--init-from " + error.message};
+        });
+    };
+    training.begin_with =
+        GivenValues{name, [=](const ParameterSet& parameters, Device& device) -> Result<std::uint64_t> {
+                        const auto weights = DP_TRY(open(parameters));
+                        return weights.load(parameters, device);
+                    }};
+    const auto& saved = training.checkpoints.directory;
+    if (!saved.empty() && !checkpoints_in(saved).empty()) return {};
+    const auto weights = DP_TRY(open(prepared.model->parameters()));
+    if (!weights.has_config())
+        training.begin_with->name +=
+            fmt::format(" (no {} beside them: --num-attention-heads is believed)", kModelConfig);
+    return {};
 }
 
 Result<OpenedDevice> open_device_of(const Options& options, const LaunchContext& here, OperationLog* log) {

@@ -50,6 +50,10 @@ struct Prepared {
     MemoryCase memory_case(std::int64_t ranks, std::int64_t sharing) const;
 };
 
+// --init-from: checks the files and has the training begin with them. Not where it has a checkpoint to resume from: what it
+// began with may be gone by then.
+Result<void> begin_with_weights(Prepared& prepared);
+
 // `log`: as open_device()'s.
 Result<OpenedDevice> open_device_of(const Options& options, const LaunchContext& here,
                                     OperationLog* log = nullptr);

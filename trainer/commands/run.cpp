@@ -104,6 +104,7 @@ class Watching final : public Observer {
         report_.on_epoch(epoch, schedule);
         for (const auto& other : also_) other->on_epoch(epoch, schedule);
     }
+    void on_given_values(const std::string& what) override { report_.line(what); }
     void on_resume(const ResumeReport& resume, const Schedule& schedule) override {
         if (recorder_ != nullptr) recorder_->resumed(resume.step);
         report_.on_resume(resume, schedule);
@@ -432,6 +433,7 @@ class Generations {
                 },
                 profiles() ? &recorder_->log() : nullptr));
             accumulate_ = prepared_->options.training.accumulate;
+            if (given_.command == Command::run) DP_TRY(begin_with_weights(*prepared_));
             return contents_ = text_of(prepared_->data);
         };
         DP_TRY(agree_on(world_, "the data", load(), "give the same data on all nodes"));

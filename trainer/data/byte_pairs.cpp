@@ -46,6 +46,17 @@ std::optional<std::string> decode(std::string_view token, std::span<const std::u
     return decoded;
 }
 
+// The other way.
+std::string encode_byte(std::uint8_t byte, std::span<const std::uint8_t> ordered) {
+    std::uint32_t character = byte;
+    if (!is_printable(byte)) {
+        const auto others = ordered.subspan(kPrintable);
+        character = 0x100 + static_cast<std::uint32_t>(std::ranges::find(others, byte) - others.begin());
+    }
+    if (character < 0x80) return {static_cast<char>(character)};
+    return {static_cast<char>(0xC0u | character >> 6), static_cast<char>(0x80u | (character & 0x3Fu))};
+}
+
 // A token of the word being merged, in a linked list within an array.
 struct Part {
     Token token;
@@ -94,6 +105,13 @@ Result<BytePairs> BytePairs::read(std::string_view merges, const std::string& so
         pairs.merges_.emplace(both, add(*left + *right));
     }
     return pairs;
+}
+
+std::string BytePairs::printable_text_of(Token token) const {
+    const auto ordered = ordered_bytes();
+    std::string text;
+    for (const char byte : text_of(token)) text += encode_byte(static_cast<std::uint8_t>(byte), ordered);
+    return text;
 }
 
 void BytePairs::merge(std::string_view word, std::vector<Token>& tokens) const {

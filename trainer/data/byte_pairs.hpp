@@ -26,6 +26,8 @@ class BytePairs {
     // The number of tokens, bytes and merges.
     std::int64_t size() const { return static_cast<std::int64_t>(texts_.size()); }
     std::string_view text_of(Token token) const { return texts_[token]; }
+    // As vocab.bpe writes it: a printable character per byte, in UTF-8.
+    std::string printable_text_of(Token token) const;
     // Appends the tokens of a word. Takes n log n time: a "word" may be a megabyte of blanks.
     void merge(std::string_view word, std::vector<Token>& tokens) const;
 

@@ -3,6 +3,7 @@
 // GPT-2's byte-pair encoding (Radford et al. 2019): a text is split into words (gpt2_words.cpp), and the
 // bytes of each word are merged (byte_pairs.cpp). tokenizer.hpp declares it.
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <unordered_map>
 
 #include "trainer/data/byte_pairs.hpp"
@@ -27,6 +28,13 @@ class Gpt2Tokenizer final : public Tokenizer {
         return split_words(text, [&](std::string_view word) { encode_word(word, tokens); });
     }
     std::string_view merges() const override { return merges_; }
+    std::string vocabulary_json() const override {
+        nlohmann::json tokens;
+        for (std::int64_t token = 0; token < pairs_.size(); ++token)
+            tokens[pairs_.printable_text_of(static_cast<Token>(token))] = token;
+        tokens[std::string(kEndOfText)] = end_of_text();
+        return tokens.dump() + "\n";
+    }
 
  protected:
     std::string_view text_of(Token token) const override { return pairs_.text_of(token); }

@@ -15,7 +15,6 @@ namespace {
 
 constexpr const char* kDescription = "tokenizer.json";
 constexpr std::uint64_t kMostTokens = std::uint64_t{std::numeric_limits<Token>::max()} + 1;
-constexpr std::string_view kEndOfText = "<|endoftext|>";
 
 class ByteTokenizer final : public Tokenizer {
  public:

@@ -23,6 +23,8 @@ using Token = std::uint16_t;
 // GPT-2's merges, under the name of their publication.
 inline constexpr std::string_view kMergesFile = "vocab.bpe";
 
+inline constexpr std::string_view kEndOfText = "<|endoftext|>";
+
 class Tokenizer {
  public:
     virtual ~Tokenizer() = default;
@@ -40,6 +42,8 @@ class Tokenizer {
 
     // The contents of kMergesFile, which open_tokenizer() needs besides tokenizer.json; "": it needs none.
     virtual std::string_view merges() const { return {}; }
+    // The contents of the vocab.json that Hugging Face's transformers read beside these merges; "": there is none.
+    virtual std::string vocabulary_json() const { return {}; }
 
  protected:
     virtual std::string_view text_of(Token token) const = 0;

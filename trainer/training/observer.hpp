@@ -84,6 +84,8 @@ class Observer {
     virtual bool wants_progress() const { return false; }
     virtual void on_progress(const ProgressReport& /*report*/) {}
     virtual void on_epoch(const EpochReport& /*report*/, const Schedule& /*schedule*/) {}
+    // Whether Settings::begin_with is what it begins with: a sentence.
+    virtual void on_given_values(const std::string& /*what*/) {}
     virtual void on_resume(const ResumeReport& /*report*/, const Schedule& /*schedule*/) {}
     // Ranks had died, and the training goes on.
     virtual void on_recovery(const RecoveryReport& /*report*/) {}

@@ -4,10 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <string>
 
+#include "trainer/base/result.hpp"
 #include "trainer/base/tensor.hpp"
 #include "trainer/checkpoint/plan.hpp"
+#include "trainer/models/parameters.hpp"
 #include "trainer/training/learning_rate.hpp"
 #include "trainer/training/optimizer.hpp"
 
@@ -21,6 +25,13 @@ constexpr std::string_view name_of(Precision precision) {
 constexpr Type type_of(Precision precision) {
     return precision == Precision::bf16 ? Type::bf16 : Type::f32;
 }
+
+// Values that the parameters begin with instead of those that the seed draws.
+struct GivenValues {
+    std::string name;  // what the user gave, for messages
+    // Sets the parameters, which have been placed, and returns a hash of the values: it is compared among the ranks.
+    std::function<Result<std::uint64_t>(const ParameterSet&, Device&)> read;
+};
 
 struct Settings {
     // Ends after this many, or after max_steps, whichever comes first; nullopt: as many as max_steps need.
@@ -45,6 +56,7 @@ struct Settings {
     std::int64_t log_every = 0;
     bool log_single = false;
     CheckpointPlan checkpoints;
+    std::optional<GivenValues> begin_with;  // unless the training resumes from a checkpoint
 };
 
 }  // namespace dp::trainer

@@ -96,10 +96,12 @@ class Run {
             checkpointing_.emplace(run, train_step_.optimizer(), train_step_.copy());
     }
 
-    // Resumes from a checkpoint, if there is one.
+    // Resumes from a checkpoint, if there is one; else begins with the values that were given, if there are any.
     Result<void> restore() {
-        if (checkpointing_)
-            if (const auto saved = DP_TRY(checkpointing_->restore())) resumed_ = *saved;
+        std::optional<Progress> saved;
+        if (checkpointing_) saved = DP_TRY(checkpointing_->restore());
+        if (saved) resumed_ = *saved;
+        if (run_.settings.begin_with) DP_TRY(saved ? leave_given_values() : set_given_values());
         return train_step_.resume(resumed_);
     }
     // Resumes from the memory of a rank that has survived others.
@@ -227,6 +229,28 @@ class Run {
     double earlier_loss_ = 0;                     // this rank's, of the epochs before this one
     Progress resumed_;                            // what was made before this training went on
     std::optional<Checkpointing> checkpointing_;  // where there are checkpoints
+
+    Result<void> leave_given_values() {
+        run_.observer.on_given_values(fmt::format("{} is not read: the training resumes from its checkpoint",
+                                                  run_.settings.begin_with->name));
+        return {};
+    }
+    Result<void> set_given_values() {
+        const auto& [name, read] = *run_.settings.begin_with;
+        run_.observer.on_phase(Phase::load);
+        const auto hash = read(run_.model.parameters(), run_.device);
+        DP_TRY(all_or_none(hash ? Result<void>() : tl::unexpected(hash.error()), run_.device,
+                           run_.communicator));
+        const bool is_same = DP_TRY(equal_on_all_ranks(*hash, run_.device, run_.communicator));
+        if (!is_same)
+            return fail(
+                Fault::usage,
+                run_.communicator.rank() == 0
+                    ? fmt::format("{}: the ranks read different weights there; give all the same", name)
+                    : "");
+        run_.observer.on_given_values(fmt::format("the weights are those of {}", name));
+        return {};
+    }
 
     // This rank's samples of an epoch.
     Tensor order_of(std::int64_t epoch) {

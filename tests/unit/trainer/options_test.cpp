@@ -249,6 +249,8 @@ TEST(Options, ThatTheModelOrOptimizerDoesNotKnowAreRefused) {
     const std::pair<Words, std::string> cases[] = {
         {{"--hidden-dropout=0.1"},
          "--hidden-dropout is only for gpt, and this run uses ffn; leave it out, or give --model=gpt"},
+        {{"--init-from=w"},
+         "--init-from is only for gpt, and this run uses ffn; leave it out, or give --model=gpt"},
         {{"--num-layers=2", "--recompute"},
          "--num-layers, --recompute are only for gpt, and this run uses ffn; leave them out, or give "
          "--model=gpt"},
@@ -279,6 +281,11 @@ TEST(Options, ThatDoNothingAreSaidToDoNothing) {
                 ElementsAre(StartsWith("--lr-wsd-decay-iters does nothing without --lr-schedule=wsd")));
     EXPECT_THAT(said({"--lr-wsd-decay-iters=10", "--lr-decay-style=WSD"}), IsEmpty());
     EXPECT_THAT(said({"--lr-decay-iters=10", "--min-lr=1e-5", "--lr-schedule=cosine"}), IsEmpty());
+    EXPECT_THAT(said({"--init-method-std=0.1", "--init-from=w"}),
+                ElementsAre("--init-method-std does nothing: --init-from has the weights"));
+    EXPECT_THAT(said({"--init-from=w"}), IsEmpty());
+    EXPECT_THAT(said({"measure-performance", "--init-from=w"}),
+                ElementsAre("--init-from does nothing: measure-performance keeps no weights"));
     EXPECT_THAT(said({"measure-performance", "--json=here"}), IsEmpty());
     EXPECT_THAT(said({"measure-performance", "--metrics=m", "--checkpoint-dir=c"}),
                 ElementsAre("measure-performance repeats one step: it writes nothing for "
@@ -294,6 +301,7 @@ TEST(Options, OfOtherProgramsAreTakenOrOursIsNamed) {
           {"--micro_batch_size", "--batch-size"},
           {"--global-batch-size=8", "--batch-size and --gradient-accumulation-steps"},
           {"--train-iters=10", "--steps"},
+          {"--model_name_or_path=gpt2", "--init-from"},
           {"--save=c", "--checkpoint-dir"},
           {"--load=c", "--checkpoint-dir"}}) {
         const std::string name = std::string(theirs).substr(0, std::string(theirs).find('='));
@@ -499,8 +507,8 @@ TEST(Options, HelpHasEveryOptionUnderItsHeadingAndTheExitCodes) {
         EXPECT_THAT(parsed.text, HasSubstr("\n  " + row.name()));
         EXPECT_THAT(parsed.text, HasSubstr("\n" + row.heading + ":\n"));
     }
-    for (const char* word : {"\n  compile ", "\n  measure-performance ", "\n  report ", "\n  info ", "srun",
-                             "--dp-world=auto", "dpctl launch", "Exit codes"})
+    for (const char* word : {"\n  compile ", "\n  measure-performance ", "\n  report ", "\n  info ",
+                             "\n  export ", "srun", "--dp-world=auto", "dpctl launch", "Exit codes"})
         EXPECT_THAT(parsed.text, HasSubstr(word));
     EXPECT_THAT(parse_options({"--version"}).text, StartsWith("trainer "));
 }

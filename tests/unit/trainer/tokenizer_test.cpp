@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 
 #include <map>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "scratch.hpp"
@@ -195,6 +196,20 @@ TEST(Tokenizer, IsReadBackFromItsDirectory) {
     EXPECT_EQ((*gpt2)->decode(Tokens{(*gpt2)->end_of_text(), 50000}), "<|endoftext|>");
 }
 
+TEST(Tokenizer, ItsVocabularyForOthersIsPrintable) {
+    EXPECT_EQ(make_byte_tokenizer()->vocabulary_json(), "");
+    const auto made = make_gpt2_tokenizer("#version: 0.2\n\xC4\xA0 a\n\xC3\xA9 \xC4\x80\n", "here");
+    ASSERT_TRUE(made) << made.error().message;
+    const auto vocabulary = nlohmann::json::parse((*made)->vocabulary_json());
+    EXPECT_EQ(vocabulary.size(), 259u);
+    EXPECT_EQ(vocabulary.at("!"), 0);
+    EXPECT_EQ(vocabulary.at("Ā"), 188);  // byte 0
+    EXPECT_EQ(vocabulary.at("Ġ"), 220);  // a blank
+    EXPECT_EQ(vocabulary.at("Ġa"), 256);
+    EXPECT_EQ(vocabulary.at("éĀ"), 257);
+    EXPECT_EQ(vocabulary.at("<|endoftext|>"), 258);
+}
+
 TEST(Tokenizer, ADirectoryWithoutOneOrWithADamagedOneIsRefused) {
     const Scratch scratch;
     const auto refusal = [&] {
@@ -264,6 +279,13 @@ TEST_F(RealGpt2, EncodesAsIsKnown) {
         EXPECT_EQ(encoded(*tokenizer_, text), tokens) << text;
         EXPECT_EQ(tokenizer_->decode(tokens), text);
     }
+}
+
+// The published encoder.json is what transformers call vocab.json.
+TEST_F(RealGpt2, HasThePublishedVocabulary) {
+    const auto published = nlohmann::json::parse(contents_of(package_ / "encoder.json"));
+    EXPECT_EQ(published.size(), 50257u);
+    EXPECT_EQ(nlohmann::json::parse(tokenizer_->vocabulary_json()), published);
 }
 
 // Any characters, blanks and signs among them as often as letters.

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/commands/export.hpp"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <random>
+
+#include "trainer/base/durable.hpp"
+#include "trainer/base/made_directories.hpp"
+#include "trainer/checkpoint/shard.hpp"
+#include "trainer/commands/saved_gpt.hpp"
+#include "trainer/data/tokenizer.hpp"
+#include "trainer/models/gpt.hpp"
+#include "trainer/models/gpt2_config.hpp"
+#include "trainer/models/gpt2_weights.hpp"
+
+namespace dp::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A directory beside `output`, with its name once it is whole.
+class WholeDirectory {
+ public:
+    explicit WholeDirectory(const fs::path& output) : output_(output.lexically_normal()) {
+        if (!output_.has_filename()) output_ = output_.parent_path();  // "DIR/"
+    }
+    WholeDirectory(const WholeDirectory&) = delete;
+    ~WholeDirectory() {
+        std::error_code ignored;
+        if (!path_.empty()) fs::remove_all(path_, ignored);
+    }
+
+    Result<void> make() {
+        std::error_code error;
+        if (fs::exists(output_, error) && !fs::is_empty(output_, error))
+            return wrong(fs::is_directory(output_) ? "is not empty; give another --output, or remove it"
+                                                   : "is a file; give another --output");
+        if (!error && output_.has_parent_path()) error = made_.make(output_.parent_path());
+        std::random_device random;
+        path_ = output_.parent_path() /
+                fmt::format(".{}.{:08x}.unfinished", output_.filename().string(), random());
+        if (!error) fs::create_directory(path_, error);
+        return error ? wrong("cannot make it: " + error.message()) : Result<void>();
+    }
+    Result<void> finish() {
+        DP_TRY(make_durable(path_));
+        std::error_code error;
+        fs::rename(path_, output_, error);  // takes the place of an empty directory
+        if (error) return wrong("cannot make it: " + error.message());
+        path_.clear();
+        made_.keep();
+        return make_durable(output_.has_parent_path() ? output_.parent_path() : ".");
+    }
+    const fs::path& path() const { return path_; }
+
+ private:
+    fs::path output_, path_;
+    MadeDirectories made_;
+
+    Result<void> wrong(const std::string& what) const {
+        return fail(Fault::usage, "--output {}: {}", output_.string(), what);
+    }
+};
+
+// The tensors of the file, in the order of the checkpoint's parameters, which are those of this gpt.
+Result<std::vector<Gpt2Tensor>> tensors_of(const SavedGpt& saved) {
+    const auto model = make_language_model(saved.shape);
+    const auto& stored = saved.manifest.training.parameters;
+    std::vector<Gpt2Tensor> tensors;
+    for (const auto& one : model->parameters().all()) {
+        if (one.number >= stored.size() || stored[one.number].name != one.name ||
+            stored[one.number].shape != one.shape)
+            return fail(Fault::usage, "{}: lacks {}; it was written by another version of the trainer",
+                        saved.path.string(), one.name);
+        tensors.push_back(gpt2_tensor(one.name, one.shape));
+    }
+    return tensors;
+}
+
+Result<void> write_weights(const SavedGpt& saved, const fs::path& file) {
+    const auto tensors = DP_TRY(tensors_of(saved));
+    std::vector<NewTensor> written;
+    for (const auto& one : tensors) written.push_back({"transformer." + one.name, one.shape});
+    const auto numbers = [&](std::size_t i) -> Result<std::vector<float>> {
+        auto values = DP_TRY(read_parameter(saved.path, saved.manifest, i));
+        if (tensors[i].is_transposed) values = transposed(values, tensors[i].shape[1], tensors[i].shape[0]);
+        return values;
+    };
+    return write_tensors(file, written, numbers, Fault::usage);
+}
+
+// That of the data, where it is given.
+Result<std::unique_ptr<Tokenizer>> tokenizer_of(const ExportOptions& options, const GptShape& shape) {
+    if (!options.data_directory) return nullptr;
+    auto tokenizer = DP_TRY(open_tokenizer(*options.data_directory));
+    DP_TRY(check_vocabulary(*tokenizer, *options.data_directory, shape));
+    return tokenizer;
+}
+
+// Returns what there is of it, for people.
+Result<std::string_view> write_tokenizer(const Tokenizer* tokenizer, const fs::path& directory) {
+    if (tokenizer == nullptr) return "without a tokenizer (--data-dir)";
+    if (tokenizer->merges().empty())
+        return "without a tokenizer: its tokens are bytes, for which transformers has none";
+    DP_TRY(write_durably(directory / "merges.txt", tokenizer->merges(), Fault::usage));
+    DP_TRY(write_durably(directory / "vocab.json", tokenizer->vocabulary_json(), Fault::usage));
+    return "with GPT-2's tokenizer (vocab.json, merges.txt)";
+}
+
+}  // namespace
+
+Result<void> export_model(const ExportOptions& options) {
+    const auto saved = DP_TRY(open_saved_gpt("--checkpoint", options.checkpoint, "can be exported"));
+    const auto tokenizer = DP_TRY(tokenizer_of(options, saved.shape));
+    WholeDirectory output(options.output);
+    DP_TRY(output.make());
+    DP_TRY(write_weights(saved, output.path() / kTensorFile));
+    const auto end_of_text = tokenizer ? std::optional<std::int64_t>(tokenizer->end_of_text()) : std::nullopt;
+    DP_TRY(write_durably(output.path() / kModelConfig, gpt2_config_text(saved.shape, end_of_text),
+                         Fault::usage));
+    const auto with = DP_TRY(write_tokenizer(tokenizer.get(), output.path()));
+    DP_TRY(output.finish());
+    fmt::print("{}: {} and {} of step {}, {}\n", options.output.string(), kTensorFile, kModelConfig,
+               saved.manifest.progress.step, with);
+    return {};
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/formats/tensor_files.hpp"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/text.hpp"
+#include "trainer/base/files.hpp"
+
+namespace dp::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr std::uintmax_t kLargestJson = std::uintmax_t{16} << 20;  // a large model's index has some 100 KiB
+
+// Where there is none, the reason is read_file()'s.
+Result<std::string> read_json(const fs::path& file) {
+    std::error_code error;
+    if (const auto bytes = fs::file_size(file, error); !error && bytes > kLargestJson)
+        return fail(Fault::usage, "{}: has {} bytes, and the most is {}", file.string(), bytes, kLargestJson);
+    return read_file(file);
+}
+
+// The tensors that an index wants from each file.
+using FilesOfIndex = std::map<std::string, std::vector<std::string>>;
+
+Result<FilesOfIndex> read_index(const fs::path& index) {
+    const auto text = DP_TRY(read_json(index));
+    const auto json = nlohmann::json::parse(text, nullptr, false);
+    const auto refuse = [&](const std::string& why) {
+        return fail(Fault::usage, "{}: {}", index.string(), why);
+    };
+    if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object())
+        return refuse("has no weight_map");
+    FilesOfIndex files;
+    for (const auto& [tensor, file] : json["weight_map"].items()) {
+        if (!file.is_string()) return refuse(fmt::format("names no file for {}", printable(tensor, 60)));
+        const auto name = file.get<std::string>();
+        // Of this directory and no other.
+        if (name.empty() || name.starts_with('.') ||
+            name.find_first_of(std::string_view("/\0", 2)) != std::string::npos)
+            return refuse(fmt::format("names {}, which is no name of a file beside it", printable(name, 60)));
+        files[name].push_back(tensor);
+    }
+    return files;
+}
+
+Result<void> add_file(TensorFiles& to, const fs::path& file) {
+    auto opened = DP_TRY(TensorFile::open(file));
+    for (const auto& [name, tensor] : opened.tensors())
+        if (!to.tensors.emplace(name, tensor).second)
+            return fail(Fault::usage, "{}: has {}, which another file of the model has, too", file.string(),
+                        printable(name, 60));
+    to.files.push_back(std::move(opened));
+    return {};
+}
+
+Result<void> add_files_of_index(TensorFiles& to, const fs::path& directory) {
+    const auto files = DP_TRY(read_index(directory / kIndex));
+    for (const auto& [name, wanted] : files) {
+        DP_TRY(add_file(to, directory / name));
+        for (const auto& tensor : wanted)
+            if (!to.files.back().tensors().contains(tensor))
+                return fail(Fault::usage, "{}: lacks {}, which {} says is there", (directory / name).string(),
+                            printable(tensor, 60), kIndex);
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<TensorFiles> open_tensor_files(const fs::path& path) {
+    std::error_code ignored;
+    const bool is_directory = fs::is_directory(path, ignored);
+    TensorFiles files;
+    if (!is_directory)
+        DP_TRY(add_file(files, path));
+    else if (fs::exists(path / kTensorFile, ignored))
+        DP_TRY(add_file(files, path / kTensorFile));
+    else if (fs::exists(path / kIndex, ignored))
+        DP_TRY(add_files_of_index(files, path));
+    else
+        return fail(Fault::usage, "{}: holds neither {} nor {}", path.string(), kTensorFile, kIndex);
+    const fs::path config = (is_directory ? path : path.parent_path()) / kModelConfig;
+    if (fs::exists(config, ignored)) files.config = DP_TRY(read_json(config));
+    return files;
+}
+
+}  // namespace dp::trainer
