@@ -34,9 +34,15 @@ class WholeDirectory {
 
     Result<void> make() {
         std::error_code error;
-        if (fs::exists(output_, error) && !fs::is_empty(output_, error))
-            return wrong(fs::is_directory(output_) ? "is not empty; give another --output, or remove it"
-                                                   : "is a file; give another --output");
+        const fs::file_status there = fs::symlink_status(output_, error);
+        if (output_.filename() == "." || output_.filename() == "..")
+            return wrong("is made by this command; give the name of a new directory");
+        if (fs::exists(there) && !fs::is_directory(there))
+            return wrong("is a file or a link; give another --output");
+        if (fs::exists(there) && !fs::is_empty(output_, error))
+            return error ? wrong("cannot read it: " + error.message())
+                         : wrong("is not empty; give another --output, or remove it");
+        error.clear();
         if (!error && output_.has_parent_path()) error = made_.make(output_.parent_path());
         std::random_device random;
         path_ = output_.parent_path() /

@@ -17,6 +17,7 @@
 #include "trainer/training/checkpointing.hpp"
 
 namespace dp::trainer {
+
 std::size_t pick_token(std::span<const float> logits, const Drawing& how, Random& random) {
     std::vector<std::size_t> order(logits.size());
     std::iota(order.begin(), order.end(), std::size_t{0});

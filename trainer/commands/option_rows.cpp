@@ -122,8 +122,7 @@ void add_optimizer(OptionList& list, Options& o) {
              one_of<LrDecay>({{"constant", LrDecay::constant},
                               {"linear", LrDecay::linear},
                               {"cosine", LrDecay::cosine},
-                              {"wsd", LrDecay::wsd}},
-                             {{"WSD", LrDecay::wsd}}),
+                              {"wsd", LrDecay::wsd}}),
              "after the warm-up (default: constant)", kCourse);
     list.add("--min-lr", rate.minimum, number(0, 1e9, "1e-5"),
              "learning rate at the end of a decay (default: 0)", kCourse);

@@ -424,7 +424,7 @@ class Generations {
         // All before the mesh: what cannot work is refused in one line, not in a time-out.
         const auto load = [&]() -> Result<std::string> {
             if (prepared_) return contents_;
-            prepared_ = DP_TRY(prepare_training(
+            Prepared prepared = DP_TRY(prepare_training(
                 completed(given_, *choice_->info), *choice_->info, here_, world_.size(),
                 [&](const Options& options) {
                     DataRequest request = options.data;
@@ -432,8 +432,9 @@ class Generations {
                     return compiled_.emplace(cache_directory(options.cache), std::move(request)).load();
                 },
                 profiles() ? &recorder_->log() : nullptr));
-            accumulate_ = prepared_->options.training.accumulate;
-            if (given_.command == Command::run) DP_TRY(begin_with_weights(*prepared_));
+            if (given_.command == Command::run) DP_TRY(begin_with_weights(prepared));
+            accumulate_ = prepared.options.training.accumulate;
+            prepared_ = std::move(prepared);
             return contents_ = text_of(prepared_->data);
         };
         DP_TRY(agree_on(world_, "the data", load(), "give the same data on all nodes"));

@@ -11,6 +11,8 @@ namespace dp::trainer {
 namespace {
 
 constexpr std::size_t kMostDimensions = 64;
+// The largest models have some ten thousand.
+constexpr std::size_t kMostTensors = 200'000;
 constexpr std::string_view kMetadata = "__metadata__";
 
 // Its methods are the parser's (nlohmann::json_sax); false ends it, with `problem` said.
@@ -23,6 +25,8 @@ class HeaderParts final : public nlohmann::json_sax<nlohmann::json> {
         if (at_ == At::begin) return go_to(At::names);
         if (at_ != At::names || key_.empty()) return wrong_value();
         if (key_ == kMetadata) return go_to(At::metadata);
+        if (tensors.size() == kMostTensors)
+            return wrong(fmt::format("its header has more than {} tensors", kMostTensors));
         tensors.emplace_back().name = key_;
         return go_to(At::tensor);
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The learning-rate schedule: a linear warm-up, then constant or decay to a minimum. Counts as Megatron-LM
-// does (its optimizer_param_scheduler.py), so that its configurations carry over. WSD (warm-up, stable, decay): Hu et al., "MiniCPM",
-// 2024, arXiv:2404.06395; the decay is even.
+// The learning-rate schedule: a linear warm-up, then constant or decay to a minimum. A step has the rate that Megatron-LM's log shows
+// for it (its optimizer_param_scheduler.py). WSD (warm-up, stable, decay): Hu et al., "MiniCPM", 2024, arXiv:2404.06395; the decay is even,
+// Megatron-LM's --lr-wsd-decay-style=linear, which is not its default.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ struct LrSchedule {
 // In how many of the schedule's last steps wsd decays. Pure.
 inline double wsd_decay(const LrSchedule& schedule, double all) {
     return schedule.wsd_steps ? static_cast<double>(*schedule.wsd_steps)
-                              : std::min(std::ceil(0.1 * all), all * (1 - schedule.warmup));
+                              : std::min(std::ceil(0.1 * all), all - schedule.warmup * all);
 }
 
 // The rate of step number `step` (the first is 1) of a training of `steps`. Pure.

@@ -39,14 +39,15 @@ Result<Schedule> make_schedule(const Settings& settings, std::int64_t samples, s
     const auto steps_in = [&](std::int64_t epochs) { return schedule.steps_per_epoch * epochs; };
     schedule.total_steps = settings.max_steps.value_or(steps_in(settings.epochs.value_or(1)));
     if (settings.epochs) schedule.total_steps = std::min(schedule.total_steps, steps_in(*settings.epochs));
-    if (settings.rate.shape == LrDecay::wsd) {
+    if (settings.rate.shape == LrDecay::wsd && settings.rate.wsd_steps) {
         const auto all = static_cast<double>(settings.rate.steps.value_or(schedule.total_steps));
-        const double decay = wsd_decay(settings.rate, all), left = all * (1 - settings.rate.warmup);
-        if (decay > left)
-            return fail(Fault::usage,
-                        "--lr-wsd-decay-iters {:.0f}: the schedule has {:.0f} steps, of which {:.0f} come "
-                        "after the warm-up; give {:.0f} or less",
-                        decay, all, std::floor(left), std::floor(left));
+        const double left = std::floor(all - settings.rate.warmup * all + 1e-6);
+        if (wsd_decay(settings.rate, all) > left)
+            return fail(
+                Fault::usage,
+                "--lr-wsd-decay-iters {}: the schedule has {:.0f} steps, of which {:.0f} come after the "
+                "warm-up; give a smaller one, or a shorter warm-up",
+                *settings.rate.wsd_steps, all, left);
     }
     schedule.epochs = (schedule.total_steps + schedule.steps_per_epoch - 1) / schedule.steps_per_epoch;
     return schedule;

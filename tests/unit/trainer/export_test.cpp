@@ -147,8 +147,14 @@ TEST_F(Export, OtherModelsAndPlacesAreRefusedInOneLine) {
     EXPECT_TRUE(exported(saved_)) << "an empty one is taken";
     fs::remove_all(output_);
     scratch_.write("new/model", "mine");
-    EXPECT_THAT(refusal_of(exported(saved_)), HasSubstr("/new/model: is a file; give another --output"));
+    constexpr const char* kIsAFile = "/new/model: is a file or a link; give another --output";
+    EXPECT_THAT(refusal_of(exported(saved_)), HasSubstr(kIsAFile));
     EXPECT_EQ(contents_of(output_), "mine");
+    fs::resize_file(output_, 0);
+    EXPECT_THAT(refusal_of(exported(saved_)), HasSubstr(kIsAFile)) << "an empty one, too";
+    fs::remove(output_);
+    fs::create_symlink("nowhere", output_);
+    EXPECT_THAT(refusal_of(exported(saved_)), HasSubstr(kIsAFile));
 }
 
 TEST_F(Export, AFullDiskLeavesNothing) {

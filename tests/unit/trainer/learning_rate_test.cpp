@@ -43,7 +43,7 @@ TEST(LearningRate, WarmsUpThenTakesItsShape) {
         EXPECT_NEAR(rate_at(c.plan, c.step, c.steps), c.rate, 1e-6) << c.step << " of " << c.steps;
 }
 
-// As Megatron-LM's lr_decay_style 'WSD' with its linear decay: the rate of the last step is the minimum.
+// As Megatron-LM logs it with --lr-decay-style=WSD --lr-wsd-decay-style=linear.
 TEST(LearningRate, OfWsdFallsInItsLastSteps) {
     struct {
         double warmup;

@@ -279,7 +279,7 @@ TEST(Options, ThatDoNothingAreSaidToDoNothing) {
     EXPECT_THAT(said({"--lr-decay-iters=10", "--lr-warmup-fraction=0.1"}), IsEmpty());
     EXPECT_THAT(said({"--lr-wsd-decay-iters=10", "--lr-schedule=cosine"}),
                 ElementsAre(StartsWith("--lr-wsd-decay-iters does nothing without --lr-schedule=wsd")));
-    EXPECT_THAT(said({"--lr-wsd-decay-iters=10", "--lr-decay-style=WSD"}), IsEmpty());
+    EXPECT_THAT(said({"--lr-wsd-decay-iters=10", "--lr-decay-style=wsd"}), IsEmpty());
     EXPECT_THAT(said({"--lr-decay-iters=10", "--min-lr=1e-5", "--lr-schedule=cosine"}), IsEmpty());
     EXPECT_THAT(said({"--init-method-std=0.1", "--init-from=w"}),
                 ElementsAre("--init-method-std does nothing: --init-from has the weights"));

@@ -3,6 +3,7 @@
 // The safetensors format: what is read and written, and the line for each way in which a file is no such file.
 #include "trainer/formats/safetensors.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -33,6 +34,14 @@ std::vector<float> numbers_of(const FileTensor& tensor) {
     const auto done = convert_numbers(tensor, numbers);
     EXPECT_TRUE(done) << done.error().message;
     return numbers;
+}
+
+std::string of_many_tensors(int count) {
+    std::string header = "{";
+    for (int i = 0; i < count; ++i)
+        header +=
+            fmt::format(R"({}"{}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})", i > 0 ? "," : "", i);
+    return header + "}";
 }
 
 TEST(Safetensors, OfAFileEachTensorIsFound) {
@@ -96,6 +105,7 @@ TEST(Safetensors, WhatIsNoFileOfThemIsRefusedInOneLine) {
         {file_of(R"({"":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8), "a tensor without a name"},
         {file_of(R"({"__metadata__":{"a":1}})", 0), "a wrong value of a"},
         {file_of(R"({"__metadata__":{"a":"1","a":"1"}})", 0), "its header has a twice"},
+        {file_of(of_many_tensors(200'001), 0), "its header has more than 200000 tensors"},
         {file_of(R"({"__metadata__":{},"__metadata__":{}})", 0), "its header has __metadata__ twice"},
         {file_of(
              R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",

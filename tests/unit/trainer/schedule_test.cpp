@@ -82,9 +82,17 @@ TEST(Schedule, RefusesADecayThatIsLongerThanItself) {
     const auto schedule = make_schedule(settings, 1000, 1);
     ASSERT_FALSE(schedule);
     EXPECT_EQ(schedule.error().fault, Fault::usage);
-    EXPECT_EQ(schedule.error().message,
-              "--lr-wsd-decay-iters 91: the schedule has 100 steps, of which 90 come after the warm-up; give "
-              "90 or less");
+    EXPECT_EQ(
+        schedule.error().message,
+        "--lr-wsd-decay-iters 91: the schedule has 100 steps, of which 90 come after the warm-up; give a "
+        "smaller one, or a shorter warm-up");
+    for (const auto& [warmup, steps] : {std::pair(0.9, 10), std::pair(0.8, 20), std::pair(0.7, 30)}) {
+        settings.rate.warmup = warmup;
+        settings.rate.wsd_steps = steps;
+        EXPECT_TRUE(make_schedule(settings, 1000, 1)) << warmup;
+        settings.rate.wsd_steps = steps + 1;
+        EXPECT_FALSE(make_schedule(settings, 1000, 1)) << warmup;
+    }
     settings.rate.steps = 200;
     EXPECT_TRUE(make_schedule(settings, 1000, 1));
 }
