@@ -2,7 +2,6 @@
 #include "trainer/formats/safetensors.hpp"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -60,7 +59,8 @@ std::optional<std::uint64_t> bytes_of(const std::vector<std::uint64_t>& shape, s
 }
 
 // Checked as far as it can be without the others.
-Try<FileTensor> tensor_of(const DescribedTensor& described, std::string_view data) {
+// `begin`, `size`: where all tensors are in the file, and how many bytes they have.
+Try<FileTensor> tensor_of(const DescribedTensor& described, std::uint64_t begin, std::uint64_t size) {
     const auto wrong = [&](const std::string& what) {
         return dp::fail(fmt::format("{} {}", printable(described.name, 60), what));
     };
@@ -69,14 +69,14 @@ Try<FileTensor> tensor_of(const DescribedTensor& described, std::string_view dat
         return wrong(fmt::format("is of the unknown type {}", printable(described.dtype, 20)));
     const auto bytes = bytes_of(described.shape, dtype->bytes);
     if (!bytes) return wrong("has a shape that is too large");
-    if (described.begin > described.end || described.end > data.size())
+    if (described.begin > described.end || described.end > size)
         return wrong(fmt::format("has the bytes {} to {}, and there are {}: the file is cut short or damaged",
-                                 described.begin, described.end, data.size()));
+                                 described.begin, described.end, size));
     if (described.end - described.begin != *bytes)
         return wrong(
             fmt::format("has {} bytes, and its shape asks for {}", described.end - described.begin, *bytes));
     return FileTensor{described.dtype, Shape(described.shape.begin(), described.shape.end()),
-                      std::as_bytes(std::span(data.substr(described.begin, *bytes)))};
+                      begin + described.begin, *bytes};
 }
 
 // Each byte belongs to one tensor.
@@ -103,64 +103,90 @@ void widen(std::span<const std::byte> from, std::span<float> to) {
     }
 }
 
+std::uint64_t header_length(std::string_view head) {
+    std::uint64_t length = 0;
+    std::memcpy(&length, head.data(), kLength);
+    return length;
+}
+
 }  // namespace
 
-Try<FileTensors> read_tensors(std::string_view file) {
+Try<FileTensors> read_tensors(std::string_view head, std::uint64_t size) {
     const auto not_one = [](const std::string& why) {
         return dp::fail(fmt::format("is no file of the safetensors format: {}", why));
     };
-    if (file.size() < kLength) return not_one(fmt::format("it has {} bytes", file.size()));
-    std::uint64_t length = 0;
-    std::memcpy(&length, file.data(), kLength);
+    if (size < kLength) return not_one(fmt::format("it has {} bytes", size));
+    const std::uint64_t length = header_length(head);
     if (length > kLargestTensorHeader)
         return not_one(
             fmt::format("its header would have {} bytes, and the most is {}", length, kLargestTensorHeader));
-    if (length > file.size() - kLength)
-        return not_one(
-            fmt::format("its header would have {} bytes, and it has {} in all", length, file.size()));
-    auto described = read_tensor_header(file.substr(kLength, length));
+    if (length > size - kLength)
+        return not_one(fmt::format("its header would have {} bytes, and it has {} in all", length, size));
+    auto described = read_tensor_header(head.substr(kLength, length));
     if (!described) return not_one(described.error().message);
-    const std::string_view data = file.substr(kLength + length);
+    const std::uint64_t begin = kLength + length;
     FileTensors tensors;
     for (const auto& one : *described) {
-        auto tensor = DP_TRY(tensor_of(one, data));
+        auto tensor = DP_TRY(tensor_of(one, begin, size - begin));
         tensors.emplace(one.name, std::move(tensor));
     }
-    DP_TRY(check_cover(*described, data.size()));
+    DP_TRY(check_cover(*described, size - begin));
     return tensors;
 }
 
-Try<void> convert_numbers(const FileTensor& tensor, std::span<float> to) {
-    if (tensor.dtype == "F32")
-        std::memcpy(to.data(), tensor.data.data(), to.size_bytes());
-    else if (tensor.dtype == "F16")
-        widen<Float16>(tensor.data, to);
-    else if (tensor.dtype == "BF16")
-        widen<Bfloat16>(tensor.data, to);
+Try<void> convert_numbers(std::string_view dtype, std::span<const std::byte> stored, std::span<float> to) {
+    if (dtype == "F32")
+        std::memcpy(to.data(), stored.data(), to.size_bytes());
+    else if (dtype == "F16")
+        widen<Float16>(stored, to);
+    else if (dtype == "BF16")
+        widen<Bfloat16>(stored, to);
     else
-        return dp::fail(fmt::format("is of type {}, and the trainer reads F32, F16 and BF16", tensor.dtype));
+        return dp::fail(fmt::format("is of type {}, and the trainer reads F32, F16 and BF16", dtype));
     return {};
 }
 
-Result<TensorFile> TensorFile::open(const fs::path& file) {
+Result<FileTensors> open_tensor_file(const fs::path& file) {
     const auto refuse = [&](const std::string& why) {
         return fail(Fault::usage, "{}: {}", file.string(), why);
     };
-    const auto in = open_regular(file);
+    auto in = open_regular(file);
     struct stat facts {};
     if (!in || ::fstat(in->get(), &facts) != 0)
         return refuse("cannot read: " + (in ? errno_text(errno) : in.error().message));
-    const auto bytes = static_cast<std::size_t>(facts.st_size);
-    TensorFile opened;
-    if (bytes > 0) {  // no byte cannot be mapped
-        void* const at = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, in->get(), 0);
-        if (at == MAP_FAILED) return refuse("cannot map: " + errno_text(errno));
-        opened.mapping_ = {static_cast<const char*>(at), [at, bytes](const char*) { ::munmap(at, bytes); }};
+    const auto size = static_cast<std::uint64_t>(facts.st_size);
+    std::string head(std::min<std::uint64_t>(size, kLength), '\0');
+    auto read = read_at(*in, 0, head.data(), head.size());
+    if (read && head.size() == kLength) {
+        // One that cannot be so long is refused unread.
+        const std::uint64_t length = header_length(head);
+        if (length <= kLargestTensorHeader && length <= size - kLength) head.resize(kLength + length);
+        read = read_at(*in, kLength, head.data() + kLength, head.size() - kLength);
     }
-    auto tensors = read_tensors({opened.mapping_.get(), bytes});
+    if (!read) return refuse("cannot read: " + read.error().message);
+    auto tensors = read_tensors(head, size);
     if (!tensors) return refuse(tensors.error().message);
-    opened.tensors_ = *std::move(tensors);
-    return opened;
+    const auto shared = std::make_shared<const Fd>(*std::move(in));
+    for (auto& [name, tensor] : *tensors) tensor.file = shared;
+    return *std::move(tensors);
+}
+
+Try<void> read_bytes(const FileTensor& tensor, std::uint64_t from, std::span<std::byte> to) {
+    return read_at(*tensor.file, static_cast<std::int64_t>(tensor.begin + from), to.data(), to.size())
+        .map_error([](const Failure& why) { return Failure{"cannot be read: " + why.message}; });
+}
+
+Try<void> read_numbers(const FileTensor& tensor, std::span<float> to) {
+    constexpr std::size_t kPiece = std::size_t{1} << 18;  // numbers
+    const std::size_t each = to.empty() ? 0 : tensor.bytes / to.size();
+    std::vector<std::byte> stored(std::min(to.size(), kPiece) * each);
+    for (std::size_t at = 0; at < to.size(); at += kPiece) {
+        const auto some = to.subspan(at, std::min(kPiece, to.size() - at));
+        const auto bytes = std::span(stored).first(some.size() * each);
+        DP_TRY(read_bytes(tensor, at * each, bytes));
+        DP_TRY(convert_numbers(tensor.dtype, bytes, some));
+    }
+    return {};
 }
 
 std::string tensor_header(const std::vector<NewTensor>& tensors) {

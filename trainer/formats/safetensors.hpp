@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -19,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/fd.hpp"
 #include "trainer/base/result.hpp"
 #include "trainer/base/tensor.hpp"
 
@@ -26,33 +28,29 @@ namespace dp::trainer {
 
 inline constexpr std::size_t kLargestTensorHeader = 100'000'000;  // bytes; the format's own limit
 
-// A tensor of a file. `data` belongs to whoever gave the file's bytes.
+// A tensor of a file. Its bytes are read when they are asked for, not mapped: a file that is cut meanwhile is an error then.
 struct FileTensor {
     std::string dtype;  // "F32", "BF16", …
     Shape shape;
-    std::span<const std::byte> data;
+    std::uint64_t begin = 0, bytes = 0;  // where it lies in the file
+    std::shared_ptr<const Fd> file = {};
 
     std::int64_t elements() const { return elements_of(shape); }
 };
 using FileTensors = std::map<std::string, FileTensor, std::less<>>;
 
-// Pure: the tensors in the bytes of a whole file. The error is the reason alone.
-Try<FileTensors> read_tensors(std::string_view file);
+// Pure: the tensors of a file of so many bytes that begins with `head`; more than the header need not be in it. The error is the reason
+// alone.
+Try<FileTensors> read_tensors(std::string_view head, std::uint64_t size);
 
-// Numbers of a tensor of F32, F16 or BF16; exact. `to` has as many as the tensor. The error is the reason alone.
-Try<void> convert_numbers(const FileTensor& tensor, std::span<float> to);
+// Pure: as many numbers of F32, F16 or BF16 as `to` has; exact. The error is the reason alone.
+Try<void> convert_numbers(std::string_view dtype, std::span<const std::byte> stored, std::span<float> to);
 
-// A file that is mapped, not read: its tensors are valid as long as it is. It must not be cut short meanwhile.
-class TensorFile {
- public:
-    static Result<TensorFile> open(const std::filesystem::path& file);
+Result<FileTensors> open_tensor_file(const std::filesystem::path& file);
 
-    const FileTensors& tensors() const { return tensors_; }
-
- private:
-    std::shared_ptr<const char> mapping_;
-    FileTensors tensors_;
-};
+// Of a file's tensor: its bytes from this one of its own on, which there must be; all its numbers. The error is the reason alone.
+Try<void> read_bytes(const FileTensor& tensor, std::uint64_t from, std::span<std::byte> to);
+Try<void> read_numbers(const FileTensor& tensor, std::span<float> to);
 
 // A tensor to be written, of F32.
 struct NewTensor {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -49,25 +50,32 @@ Result<FilesOfIndex> read_index(const fs::path& index) {
     return files;
 }
 
-Result<void> add_file(TensorFiles& to, const fs::path& file) {
-    auto opened = DP_TRY(TensorFile::open(file));
-    for (const auto& [name, tensor] : opened.tensors())
-        if (!to.tensors.emplace(name, tensor).second)
-            return fail(Fault::usage, "{}: has {}, which another file of the model has, too", file.string(),
-                        printable(name, 60));
-    to.files.push_back(std::move(opened));
-    return {};
+Result<void> add_file(TensorFiles& to, const fs::path& file, const std::vector<std::string>& wanted = {}) {
+    auto opened = DP_TRY(open_tensor_file(file));
+    const auto missing =
+        std::ranges::find_if(wanted, [&](const auto& tensor) { return !opened.contains(tensor); });
+    to.tensors.merge(opened);
+    if (!opened.empty())
+        return fail(Fault::usage, "{}: has {}, which another file of the model has, too", file.string(),
+                    printable(opened.begin()->first, 60));
+    if (missing == wanted.end()) return {};
+    return fail(Fault::usage, "{}: lacks {}, which {} says is there", file.string(), printable(*missing, 60),
+                kIndex);
+}
+
+// One of several, or their index, is no model.
+Result<void> add_lone_file(TensorFiles& to, const fs::path& file) {
+    const bool is_index = file.filename().string().ends_with(".index.json");
+    std::error_code ignored;
+    if (is_index || (file.filename() != kTensorFile && fs::exists(file.parent_path() / kIndex, ignored)))
+        return fail(Fault::usage, "{}: is {} a model of several files; give their directory", file.string(),
+                    is_index ? "the index of" : "one of");
+    return add_file(to, file);
 }
 
 Result<void> add_files_of_index(TensorFiles& to, const fs::path& directory) {
     const auto files = DP_TRY(read_index(directory / kIndex));
-    for (const auto& [name, wanted] : files) {
-        DP_TRY(add_file(to, directory / name));
-        for (const auto& tensor : wanted)
-            if (!to.files.back().tensors().contains(tensor))
-                return fail(Fault::usage, "{}: lacks {}, which {} says is there", (directory / name).string(),
-                            printable(tensor, 60), kIndex);
-    }
+    for (const auto& [name, wanted] : files) DP_TRY(add_file(to, directory / name, wanted));
     return {};
 }
 
@@ -78,7 +86,7 @@ Result<TensorFiles> open_tensor_files(const fs::path& path) {
     const bool is_directory = fs::is_directory(path, ignored);
     TensorFiles files;
     if (!is_directory)
-        DP_TRY(add_file(files, path));
+        DP_TRY(add_lone_file(files, path));
     else if (fs::exists(path / kTensorFile, ignored))
         DP_TRY(add_file(files, path / kTensorFile));
     else if (fs::exists(path / kIndex, ignored))
@@ -86,7 +94,9 @@ Result<TensorFiles> open_tensor_files(const fs::path& path) {
     else
         return fail(Fault::usage, "{}: holds neither {} nor {}", path.string(), kTensorFile, kIndex);
     const fs::path config = (is_directory ? path : path.parent_path()) / kModelConfig;
-    if (fs::exists(config, ignored)) files.config = DP_TRY(read_json(config));
+    // A link to nowhere is no config.json, and not none.
+    if (fs::symlink_status(config, ignored).type() != fs::file_type::not_found)
+        files.config = DP_TRY(read_json(config));
     return files;
 }
 

@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "trainer/formats/safetensors.hpp"
 
@@ -17,7 +16,6 @@ inline constexpr const char* kTensorFile = "model.safetensors";
 inline constexpr const char* kModelConfig = "config.json";
 
 struct TensorFiles {
-    std::vector<TensorFile> files;
     FileTensors tensors;                // of all files
     std::optional<std::string> config;  // the text of the config.json beside them, if there is one
 };

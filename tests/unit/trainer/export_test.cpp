@@ -65,13 +65,12 @@ TEST_F(Export, WritesWhatTheTrainingEndedWithToTheBit) {
     EXPECT_THAT(names_in(output_), ElementsAre("config.json", "model.safetensors"));
     EXPECT_THAT(names_in(output_.parent_path()), ElementsAre("model"));
     EXPECT_EQ(read_back(), values);
-    const auto opened = TensorFile::open(output_ / "model.safetensors");
+    const auto opened = open_tensor_file(output_ / "model.safetensors");
     ASSERT_TRUE(opened);
-    EXPECT_EQ(opened->tensors().size(), 28u);
-    EXPECT_EQ(opened->tensors().at("transformer.wte.weight").shape, (Shape{100, 48}))
-        << "without the spare rows";
-    EXPECT_EQ(opened->tensors().at("transformer.h.1.mlp.c_fc.weight").shape, (Shape{48, 192}));
-    EXPECT_FALSE(opened->tensors().contains("lm_head.weight"));
+    EXPECT_EQ(opened->size(), 28u);
+    EXPECT_EQ(opened->at("transformer.wte.weight").shape, (Shape{100, 48})) << "without the spare rows";
+    EXPECT_EQ(opened->at("transformer.h.1.mlp.c_fc.weight").shape, (Shape{48, 192}));
+    EXPECT_FALSE(opened->contains("lm_head.weight"));
     const auto config = nlohmann::json::parse(contents_of(output_ / "config.json"));
     for (const auto& [key, value] : {std::pair<const char*, int>{"n_layer", 2},
                                      {"n_head", 2},

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -29,9 +30,20 @@ std::string file_of(const std::string& header, std::size_t bytes) {
            std::string(bytes, 'x');
 }
 
+Try<FileTensors> tensors_in(std::string_view file) {
+    return read_tensors(file, file.size());
+}
+
+std::vector<float> numbers_of(const char* dtype, const auto& stored) {
+    std::vector<float> numbers(stored.size());
+    const auto done = convert_numbers(dtype, std::as_bytes(std::span(stored)), numbers);
+    EXPECT_TRUE(done) << done.error().message;
+    return numbers;
+}
+
 std::vector<float> numbers_of(const FileTensor& tensor) {
     std::vector<float> numbers(static_cast<std::size_t>(tensor.elements()));
-    const auto done = convert_numbers(tensor, numbers);
+    const auto done = read_numbers(tensor, numbers);
     EXPECT_TRUE(done) << done.error().message;
     return numbers;
 }
@@ -49,16 +61,16 @@ TEST(Safetensors, OfAFileEachTensorIsFound) {
         R"({"b":{"dtype":"BF16","shape":[2,3],"data_offsets":[8,20]},"__metadata__":{"format":"pt","b":"c"},
             "ä":{"data_offsets":[0,8],"shape":[],"dtype":"F64"},"none":{"dtype":"U8","shape":[3,0],"data_offsets":[8,8]}}  )",
         20);
-    const auto tensors = read_tensors(file);
+    const auto tensors = tensors_in(file);
     ASSERT_TRUE(tensors) << tensors.error().message;
     ASSERT_EQ(tensors->size(), 3u);
     EXPECT_EQ(tensors->at("b").dtype, "BF16");
     EXPECT_EQ(tensors->at("b").shape, (Shape{2, 3}));
-    EXPECT_EQ(tensors->at("b").data.data(), std::as_bytes(std::span(file)).data() + file.size() - 12);
-    EXPECT_EQ(tensors->at("b").data.size(), 12u);
+    EXPECT_EQ(tensors->at("b").begin, file.size() - 12);
+    EXPECT_EQ(tensors->at("b").bytes, 12u);
     EXPECT_EQ(tensors->at("ä").shape, Shape{});
-    EXPECT_EQ(tensors->at("none").data.size(), 0u);
-    EXPECT_TRUE(read_tensors(file_of("{}", 0))->empty());
+    EXPECT_EQ(tensors->at("none").bytes, 0u);
+    EXPECT_TRUE(tensors_in(file_of("{}", 0))->empty());
 }
 
 // Each differs from a file in one thing.
@@ -80,8 +92,8 @@ TEST(Safetensors, WhatIsNoFileOfThemIsRefusedInOneLine) {
     std::memcpy(huge.data(), &lengths[0], 8);
     std::memcpy(beyond.data(), &lengths[1], 8);
     std::memcpy(over.data(), &lengths[2], 8);
-    ASSERT_TRUE(read_tensors(offsets("[0,8]")));
-    ASSERT_TRUE(read_tensors(two("[0,8]", "[8,12]", 12)));
+    ASSERT_TRUE(tensors_in(offsets("[0,8]")));
+    ASSERT_TRUE(tensors_in(two("[0,8]", "[8,12]", 12)));
     std::string many_ones;
     for (int i = 0; i < 64; ++i) many_ones += ",1";
     const std::string not_one = "is no file of the safetensors format: ";
@@ -152,7 +164,7 @@ TEST(Safetensors, WhatIsNoFileOfThemIsRefusedInOneLine) {
         {file_of("{\"a\\n\\u001b\":{\"dtype\":\"F32\"}}", 1), "its header lacks shape for a??"},
     };
     for (const auto& [file, says] : cases) {
-        const std::string said = refusal_of(read_tensors(file));
+        const std::string said = refusal_of(tensors_in(file));
         EXPECT_THAT(said, HasSubstr(says)) << file.substr(0, 200);
         EXPECT_EQ(said.find('\n'), std::string::npos) << said;
         EXPECT_LT(said.size(), 200u) << said;
@@ -160,24 +172,21 @@ TEST(Safetensors, WhatIsNoFileOfThemIsRefusedInOneLine) {
 }
 
 TEST(Safetensors, NumbersOfEachTypeAreExact) {
-    const auto tensor = [](const char* dtype, const auto& stored) {
-        return FileTensor{
-            dtype, {static_cast<std::int64_t>(stored.size())}, std::as_bytes(std::span(stored))};
-    };
     const float infinite = std::numeric_limits<float>::infinity();
     const std::vector<float> wide{1.5f, -0.0f, 1e-40f, infinite};
-    EXPECT_EQ(numbers_of(tensor("F32", wide)), wide);
+    EXPECT_EQ(numbers_of("F32", wide), wide);
     const std::vector<std::uint16_t> halves{0x3C00, 0xC000, 0x7BFF, 0x0400, 0x0001,
                                             0x83FF, 0x8000, 0x7C00, 0xFC00, 0x3555};
-    EXPECT_EQ(numbers_of(tensor("F16", halves)),
+    EXPECT_EQ(numbers_of("F16", halves),
               (std::vector<float>{1, -2, 65504, 0x1p-14f, 0x1p-24f, -1023 * 0x1p-24f, 0, infinite, -infinite,
                                   0.333251953125f}));
     EXPECT_TRUE(std::signbit(to_float(Float16{0x8000})));
     EXPECT_TRUE(std::isnan(to_float(Float16{0x7E00})));
     const std::vector<std::uint16_t> brains{0x3F80, 0xC000, 0x0001, 0x7F80};
-    EXPECT_EQ(numbers_of(tensor("BF16", brains)), (std::vector<float>{1, -2, 0x1p-133f, infinite}));
+    EXPECT_EQ(numbers_of("BF16", brains), (std::vector<float>{1, -2, 0x1p-133f, infinite}));
     std::vector<float> room(1);
-    EXPECT_EQ(refusal_of(convert_numbers(tensor("F64", std::vector<double>{1}), room)),
+    const std::array<double, 1> doubles{1};
+    EXPECT_EQ(refusal_of(convert_numbers("F64", std::as_bytes(std::span(doubles)), room)),
               "is of type F64, and the trainer reads F32, F16 and BF16");
 }
 
@@ -199,17 +208,41 @@ TEST(Safetensors, WhatWasWrittenIsReadAgain) {
         bytes.substr(8),
         StartsWith(
             R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"));
-    const auto opened = TensorFile::open(file);
+    const auto opened = open_tensor_file(file);
     ASSERT_TRUE(opened) << opened.error().message;
-    ASSERT_EQ(opened->tensors().size(), 4u);
+    ASSERT_EQ(opened->size(), 4u);
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-        const auto& tensor = opened->tensors().at(tensors[i].name);
+        const auto& tensor = opened->at(tensors[i].name);
         EXPECT_EQ(tensor.shape, tensors[i].shape);
         EXPECT_EQ(numbers_of(tensor), *values(i));
     }
     // Cut short anywhere, it is refused.
     for (std::size_t length = 0; length < bytes.size(); ++length)
-        EXPECT_FALSE(read_tensors(bytes.substr(0, length))) << length;
+        EXPECT_FALSE(tensors_in(bytes.substr(0, length))) << length;
+}
+
+TEST(Safetensors, LongTensorsAreReadPieceByPiece) {
+    const Scratch scratch;
+    std::vector<std::uint16_t> halves((std::size_t{1} << 19) + 3);
+    for (std::size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<std::uint16_t>(i % 0x7C00);
+    const std::string bytes(reinterpret_cast<const char*>(halves.data()), 2 * halves.size());
+    std::string file = file_of(fmt::format(R"({{"a":{{"dtype":"F16","shape":[{}],"data_offsets":[0,{}]}}}})",
+                                           halves.size(), bytes.size()),
+                               0);
+    const auto opened = open_tensor_file(scratch.write("f", file + bytes));
+    ASSERT_TRUE(opened) << opened.error().message;
+    EXPECT_EQ(numbers_of(opened->at("a")), numbers_of("F16", halves));
+}
+
+// As somebody who writes it anew does.
+TEST(Safetensors, AFileThatIsCutWhileItIsReadIsAnError) {
+    const Scratch scratch;
+    const auto path = scratch.write("f", tensor_header({{"a", {4096}}}) + std::string(4 * 4096, '\0'));
+    const auto opened = open_tensor_file(path);
+    ASSERT_TRUE(opened) << opened.error().message;
+    std::filesystem::resize_file(path, 4096);
+    std::vector<float> numbers(4096);
+    EXPECT_EQ(refusal_of(read_numbers(opened->at("a"), numbers)), "cannot be read: cut short");
 }
 
 TEST(Safetensors, AFullDiskIsSaid) {
@@ -247,6 +280,17 @@ TEST(TensorFiles, AreAFileOrADirectoryOrWhatAnIndexNames) {
     scratch.write("more/model.safetensors.index.json",
                   R"({"metadata":{},"weight_map":{"a":"x1.safetensors","b":"x2.safetensors"}})");
     EXPECT_THAT(names("more"), ElementsAre("a", "b"));
+    for (const auto& [name, what] :
+         {std::pair("x1.safetensors", "one of"), std::pair("model.safetensors.index.json", "the index of")})
+        EXPECT_THAT(
+            refusal_of(open_tensor_files(scratch / "more" / name)),
+            HasSubstr(fmt::format("{}: is {} a model of several files; give their directory", name, what)));
+    scratch.write("alone/x1.safetensors", some_file("a"));
+    EXPECT_THAT(names("alone/x1.safetensors"), ElementsAre("a"));
+    std::filesystem::create_symlink("gone", scratch / "one" / "linked");
+    std::filesystem::rename(scratch / "one" / "linked", scratch / "one" / "config.json");
+    EXPECT_THAT(refusal_of(open_tensor_files(scratch / "one")),
+                HasSubstr("config.json: cannot read: No such file or directory"));
 }
 
 TEST(TensorFiles, AnIndexIsBelievedInNothing) {
@@ -288,7 +332,7 @@ TEST(TensorFiles, AnIndexIsBelievedInNothing) {
     EXPECT_THAT(refusal_of(open_tensor_files(scratch / "empty")),
                 HasSubstr("model.safetensors: is no file of the safetensors format: it has 0 bytes"));
     std::filesystem::create_directory(scratch / "empty" / "a.safetensors");
-    EXPECT_THAT(refusal_of(TensorFile::open(scratch / "empty/a.safetensors")),
+    EXPECT_THAT(refusal_of(open_tensor_file(scratch / "empty/a.safetensors")),
                 HasSubstr("a.safetensors: cannot read: Is a directory"));
 }
 
