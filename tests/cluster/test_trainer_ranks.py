@@ -41,6 +41,8 @@ ALIKE = {
     "--precision": (LINEAR, "--precision=bf16", "fp32 bf16"),
     "--bf16": (LINEAR, "--bf16", None),  # the same as --precision, which is named
     "--deterministic": (LINEAR, "--deterministic", "none given"),
+    "--eval-interval": (LINEAR, "--eval-interval=1", "0 1"),
+    "--eval-iters": (LINEAR + " --eval-interval=1", "--eval-iters=1", "0 1"),
     "--optimizer": (LINEAR, "--optimizer=sgd", "adam sgd"),
     "--lr": (LINEAR, "--lr=0.5", "0.001 0.5"),
     "--lr-schedule": (LINEAR, "--lr-schedule=cosine", "constant cosine"),

@@ -100,6 +100,11 @@ void add_course(OptionList& list, Options& o) {
     list.flag("--bf16", training.precision, Precision::bf16, "the same as --precision=bf16", kCost).excludes =
         "--precision";
     list.flag("--deterministic", o.device.deterministic, "the same bits each time, at any cost", kCost);
+    list.add("--eval-interval", training.test_every, whole(1, kBillion),
+             "test every N steps, too, not only after each epoch", kCourse);
+    list.add("--eval-iters", training.test_batches, whole(1, kMillion),
+             "then on N batches of each rank (default: all test data)", kCourse)
+        .needs = "--eval-interval";
 }
 
 void add_optimizer(OptionList& list, Options& o) {

@@ -112,9 +112,11 @@ Result<void> fit(Options& options, std::optional<std::int64_t> vocabulary) {
             "--hidden-size {} is not a multiple of --num-attention-heads {}; give one that is, such as {}",
             gpt.hidden, gpt.heads, (gpt.hidden / gpt.heads + 1) * gpt.heads);
     if (vocabulary && gpt.vocabulary < *vocabulary)
-        return fail(Fault::usage,
-                    "--vocab-size {} is smaller than the data's, {}; give at least that, or leave it out",
-                    gpt.vocabulary, *vocabulary);
+        return fail(
+            Fault::usage, "--vocab-size {} is smaller than the data's, {}; {}", gpt.vocabulary, *vocabulary,
+            options.init_from ? "weights with fewer tokens than the data has are of another tokenizer; "
+                                "prepare the data with theirs"
+                              : "give at least that, or leave it out");
     options.data.sequence = gpt.sequence;
     options.data.vocabulary = gpt.vocabulary;
     return {};

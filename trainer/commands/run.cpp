@@ -104,6 +104,12 @@ class Watching final : public Observer {
         report_.on_epoch(epoch, schedule);
         for (const auto& other : also_) other->on_epoch(epoch, schedule);
     }
+    void on_test(const TestReport& test, const Schedule& schedule) override {
+        world_.log_scalar("test_loss", test.loss);
+        if (test.accuracy) world_.log_scalar("test_accuracy", *test.accuracy);
+        report_.on_test(test, schedule);
+        for (const auto& other : also_) other->on_test(test, schedule);
+    }
     void on_given_values(const std::string& what) override { report_.line(what); }
     void on_resume(const ResumeReport& resume, const Schedule& schedule) override {
         if (recorder_ != nullptr) recorder_->resumed(resume.step);

@@ -34,6 +34,11 @@ std::string megatron_line(const LogReport& report, const Schedule& schedule) {
         report.skipped, report.skipped);
 }
 
+std::string megatron_test_line(std::int64_t step, double loss, const std::optional<double>& perplexity) {
+    return fmt::format(" validation loss at iteration {} | lm loss value: {:.6E} | ", step, loss) +
+           (perplexity ? fmt::format("lm loss PPL: {:.6E} | ", *perplexity) : "");
+}
+
 std::string samba_line(const Outcome& outcome) {
     return fmt::format(
         "inner train loop time : {} for {} epochs, number of global steps: {}, e2e samples_per_sec: {}",

@@ -19,6 +19,7 @@ std::string pytorch_line(const LogReport& report, const Schedule& schedule, std:
                          std::int64_t batch);
 std::string megatron_world_line(std::int64_t world_size);
 std::string megatron_line(const LogReport& report, const Schedule& schedule);
+std::string megatron_test_line(std::int64_t step, double loss, const std::optional<double>& perplexity);
 
 // At the end of a training. Samples per second are those of all ranks together, whoever prints them.
 std::string samba_line(const Outcome& outcome);

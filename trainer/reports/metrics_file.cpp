@@ -70,9 +70,23 @@ std::string epoch_metrics(const std::string& run, double time, const EpochReport
         {"loss", report.loss},
         {"test_loss", report.test_loss}};
     if (report.test_accuracy) json["test_accuracy"] = *report.test_accuracy;
+    if (report.test_perplexity) json["test_perplexity"] = *report.test_perplexity;
     json["samples_per_second"] = report.samples_per_second;
     json["seconds"] = report.seconds;
     json["skipped"] = report.skipped;
+    return text_of(json);
+}
+
+std::string test_metrics(const std::string& run, double time, const TestReport& report) {
+    nlohmann::ordered_json json{{"event", "test"},
+                                {"run", run},
+                                {"time", time},
+                                {"epoch", report.place.epoch},
+                                {"step", report.place.number},
+                                {"test_loss", report.loss}};
+    if (report.accuracy) json["test_accuracy"] = *report.accuracy;
+    if (report.perplexity) json["test_perplexity"] = *report.perplexity;
+    json["seconds"] = report.seconds;
     return text_of(json);
 }
 
@@ -102,6 +116,10 @@ void MetricsFile::on_log(const LogReport& report, const Schedule& schedule) {
 
 void MetricsFile::on_epoch(const EpochReport& report, const Schedule& schedule) {
     write(epoch_metrics(run_, time_now(), report, schedule));
+}
+
+void MetricsFile::on_test(const TestReport& report, const Schedule&) {
+    write(test_metrics(run_, time_now(), report));
 }
 
 // A full disk does not end a training, which is worth more than its metrics.

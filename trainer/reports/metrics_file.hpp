@@ -17,6 +17,7 @@ std::string step_metrics(const std::string& run, double time, const LogReport& r
                          const Schedule& schedule);
 std::string epoch_metrics(const std::string& run, double time, const EpochReport& report,
                           const Schedule& schedule);
+std::string test_metrics(const std::string& run, double time, const TestReport& report);
 
 class MetricsFile final : public Observer {
  public:
@@ -26,6 +27,7 @@ class MetricsFile final : public Observer {
 
     void on_log(const LogReport& report, const Schedule& schedule) override;
     void on_epoch(const EpochReport& report, const Schedule& schedule) override;
+    void on_test(const TestReport& report, const Schedule& schedule) override;
 
  private:
     std::filesystem::path file_;

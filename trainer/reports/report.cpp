@@ -77,6 +77,15 @@ void Report::on_log(const LogReport& report, const Schedule& schedule) {
 
 void Report::on_epoch(const EpochReport& report, const Schedule& schedule) {
     line(epoch_line(report, schedule.epochs));
+    const std::int64_t step = std::min(report.epoch * schedule.steps_per_epoch, schedule.total_steps);
+    if (style_ == LogStyle::megatron)
+        line(megatron_test_line(step, report.test_loss, report.test_perplexity));
+}
+
+void Report::on_test(const TestReport& report, const Schedule& schedule) {
+    line(test_line(report, schedule.total_steps));
+    if (style_ == LogStyle::megatron)
+        line(megatron_test_line(report.place.number, report.loss, report.perplexity));
 }
 
 void Report::on_resume(const ResumeReport& report, const Schedule& schedule) {
@@ -122,10 +131,24 @@ std::string progress_line(const Pace& pace, const Schedule& schedule) {
                        known ? rate_text(rate) : "?it/s");
 }
 
+namespace {
+
+std::string test_in_words(double loss, const std::optional<double>& accuracy,
+                          const std::optional<double>& perplexity) {
+    if (accuracy) return fmt::format("test accuracy {:.2f} %", *accuracy * 100);
+    return fmt::format("test loss {:.3g}", loss) +
+           (perplexity ? fmt::format(", perplexity {:.4g}", *perplexity) : "");
+}
+
+}  // namespace
+
+std::string test_line(const TestReport& report, std::int64_t steps) {
+    return fmt::format("step {}/{}  {}  {:.2f} s", report.place.number, steps,
+                       test_in_words(report.loss, report.accuracy, report.perplexity), report.seconds);
+}
+
 std::string epoch_line(const EpochReport& report, std::int64_t epochs) {
-    const std::string test = report.test_accuracy
-                                 ? fmt::format("test accuracy {:.2f} %", *report.test_accuracy * 100)
-                                 : fmt::format("test loss {:.3g}", report.test_loss);
+    const std::string test = test_in_words(report.test_loss, report.test_accuracy, report.test_perplexity);
     std::string line = fmt::format("epoch {}/{}  loss {:.4g}  {}  {:.0f} samples/s  {:.2f} s", report.epoch,
                                    epochs, report.loss, test, report.samples_per_second, report.seconds);
     if (report.skipped > 0)
@@ -185,6 +208,7 @@ nlohmann::ordered_json summary_of(const RunFacts& facts, const Outcome& outcome)
     json["final_loss"] = outcome.last.loss;
     json["test_loss"] = outcome.last.test_loss;
     if (outcome.last.test_accuracy) json["test_accuracy"] = *outcome.last.test_accuracy;
+    if (outcome.last.test_perplexity) json["test_perplexity"] = *outcome.last.test_perplexity;
     json["samples_per_second"] = outcome.samples_per_second;
     if (facts.tokens_per_sample > 0)
         json["tokens_per_second"] = throughput_of(outcome.samples_per_second, facts.tokens_per_sample).rate;

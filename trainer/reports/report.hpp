@@ -32,6 +32,7 @@ class Report final : public Observer {
     void on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) override;
     void on_log(const LogReport& report, const Schedule& schedule) override;
     void on_epoch(const EpochReport& report, const Schedule& schedule) override;
+    void on_test(const TestReport& report, const Schedule& schedule) override;
     void on_resume(const ResumeReport& report, const Schedule& schedule) override;
     void on_recovery(const RecoveryReport& report) override;
     void on_checkpoint(const CheckpointReport& report) override;
@@ -63,6 +64,7 @@ std::string progress_line(const Pace& pace, const Schedule& schedule);
 // Pure: the lines of an epoch and of a resumed training.
 std::string recovery_line(const RecoveryReport& report);
 std::string epoch_line(const EpochReport& report, std::int64_t epochs);
+std::string test_line(const TestReport& report, std::int64_t steps);
 std::string resume_line(const ResumeReport& report, std::int64_t steps);
 
 // A training's throughput in its field's unit: tokens if `tokens_per_sample` is not 0, else samples.

@@ -90,7 +90,15 @@ void TensorBoard::on_log(const LogReport& report, const Schedule& schedule) {
 void TensorBoard::on_epoch(const EpochReport& report, const Schedule& schedule) {
     std::vector<Scalar> scalars{{"lm loss validation", report.test_loss}};
     if (report.test_accuracy) scalars.push_back({"accuracy validation", *report.test_accuracy});
+    if (report.test_perplexity) scalars.push_back({"lm loss validation ppl", *report.test_perplexity});
     write(std::min(report.epoch * schedule.steps_per_epoch, schedule.total_steps), scalars);
+}
+
+void TensorBoard::on_test(const TestReport& report, const Schedule&) {
+    std::vector<Scalar> scalars{{"lm loss validation", report.loss}};
+    if (report.accuracy) scalars.push_back({"accuracy validation", *report.accuracy});
+    if (report.perplexity) scalars.push_back({"lm loss validation ppl", *report.perplexity});
+    write(report.place.number, scalars);
 }
 
 // As in MetricsFile, a full disk does not end a training.

@@ -22,6 +22,7 @@ class TensorBoard final : public Observer {
 
     void on_log(const LogReport& report, const Schedule& schedule) override;
     void on_epoch(const EpochReport& report, const Schedule& schedule) override;
+    void on_test(const TestReport& report, const Schedule& schedule) override;
 
  private:
     std::filesystem::path file_;

@@ -15,13 +15,22 @@
 namespace dp::trainer {
 
 struct EpochReport {
-    std::int64_t epoch;                   // the first is 1
-    double loss;                          // mean over the epoch's training samples of all ranks
-    double test_loss;                     // mean over the test set, after the epoch
-    std::optional<double> test_accuracy;  // 0..1, of models that classify
-    double seconds;                       // of training, without the test
-    double samples_per_second;            // of all ranks together
-    std::int64_t skipped = 0;             // steps with NaN or infinite gradients; not in `loss`
+    std::int64_t epoch;                          // the first is 1
+    double loss;                                 // mean over the epoch's training samples of all ranks
+    double test_loss;                            // mean over the test set, after the epoch
+    std::optional<double> test_accuracy;         // 0..1, of models that classify
+    double seconds;                              // of training, without the test
+    double samples_per_second;                   // of all ranks together
+    std::int64_t skipped = 0;                    // steps with NaN or infinite gradients; not in `loss`
+    std::optional<double> test_perplexity = {};  // exp(test_loss), of models of tokens
+};
+
+// A test within an epoch (--eval-interval).
+struct TestReport {
+    StepPlace place;                             // after this step
+    double loss;                                 // mean over the test set, or over what of it was used
+    std::optional<double> accuracy, perplexity;  // as in EpochReport
+    double seconds;
 };
 
 // How some steps went, all ranks together.
@@ -84,6 +93,7 @@ class Observer {
     virtual bool wants_progress() const { return false; }
     virtual void on_progress(const ProgressReport& /*report*/) {}
     virtual void on_epoch(const EpochReport& /*report*/, const Schedule& /*schedule*/) {}
+    virtual void on_test(const TestReport& /*report*/, const Schedule& /*schedule*/) {}
     // Whether Settings::begin_with is what it begins with: a sentence.
     virtual void on_given_values(const std::string& /*what*/) {}
     virtual void on_resume(const ResumeReport& /*report*/, const Schedule& /*schedule*/) {}

@@ -55,6 +55,8 @@ struct Settings {
     // single step: the first of an epoch and each `log_every`-th after it.
     std::int64_t log_every = 0;
     bool log_single = false;
+    // Tests every so many steps, too, not only after each epoch (0: it does not), on so many batches of each rank (0: all).
+    std::int64_t test_every = 0, test_batches = 0;
     CheckpointPlan checkpoints;
     std::optional<GivenValues> begin_with;  // unless the training resumes from a checkpoint
 };

@@ -7,15 +7,13 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
-#include <numeric>
 #include <optional>
 
 #include "trainer/data/sampler.hpp"
 #include "trainer/parallel/agreement.hpp"
 #include "trainer/training/checkpointing.hpp"
 #include "trainer/training/context.hpp"
-#include "trainer/training/device_samples.hpp"
-#include "trainer/training/global_metrics.hpp"
+#include "trainer/training/evaluation.hpp"
 #include "trainer/training/train_step.hpp"
 
 namespace dp::trainer {
@@ -26,10 +24,6 @@ double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-Tensor uploaded(Device& device, const std::vector<std::int32_t>& indices) {
-    return device.copy_of<std::int32_t>(Type::i32, {static_cast<std::int64_t>(indices.size())}, indices);
-}
-
 // Places the model on the device, with room for training and test batches.
 void place_model(Model& model, const Settings& settings, std::optional<std::uint64_t> seed, Device& device) {
     const std::int64_t rows =
@@ -38,45 +32,6 @@ void place_model(Model& model, const Settings& settings, std::optional<std::uint
     device.reserve_convolution_scratch(model.convolution_scratch(device, rows));
     if (settings.precision == Precision::bf16) device.reserve_copies(model.widest_operation(rows));
 }
-
-// Evaluates a model on the test data: each rank takes its part, and the result is that of all together.
-class Evaluation {
- public:
-    explicit Evaluation(const TrainingContext& run)
-        : run_(run),
-          shard_(shard_of(run.data.test.count, run.communicator.rank(), run.communicator.size())),
-          batch_(test_batch_of(run.model.activations_per_sample(), run.settings.batch)),
-          samples_(run.device, run.data.test, shard_.first, shard_.count, batch_,
-                   type_of(run.settings.precision)),
-          metrics_(run.device.make(Type::f64, {2})) {
-        std::vector<std::int32_t> order(static_cast<std::size_t>(shard_.count));
-        std::iota(order.begin(), order.end(), 0);
-        order_ = uploaded(run.device, order);
-    }
-
-    // The means over all test samples. Every rank calls.
-    Result<Metrics> test(GlobalMetrics& ranks) {
-        run_.device.zero(metrics_);
-        for (std::int64_t first = 0; first < shard_.count; first += batch_) {
-            const std::int64_t rows = std::min(batch_, shard_.count - first);
-            run_.observer.on_phase(Phase::load);
-            const Batch batch = samples_.gather(order_.view(first, {rows}));
-            run_.observer.on_phase(Phase::compute);
-            run_.model.evaluate(batch, metrics_);
-        }
-        const auto all = DP_TRY(ranks.total(get_metrics(run_.device, metrics_)));
-        const auto count = static_cast<double>(run_.data.test.count);
-        return Metrics{all.loss / count, all.correct / count};
-    }
-
- private:
-    const TrainingContext& run_;
-    Shard shard_;  // of the test samples, this rank's
-    std::int64_t batch_;
-    DeviceSamples samples_;
-    Tensor order_;    // i32: the shard's samples
-    Tensor metrics_;  // f64 [2]
-};
 
 // How often a rank says how it goes (dp_log_scalar): about as often as it is recorded.
 constexpr double kProgressSeconds = 1;
@@ -171,6 +126,7 @@ class Run {
 
     Result<EpochReport> epoch(std::int64_t number) {
         const auto start = Clock::now();
+        test_seconds_ = 0;
         const Tensor indices = order_of(number);
         const std::int64_t before = (number - 1) * run_.schedule.steps_per_epoch;  // steps of earlier epochs
         const std::int64_t steps =
@@ -191,13 +147,14 @@ class Run {
         const auto samples = static_cast<double>((steps - earlier) * run_.schedule.global_batch);
         const std::int64_t skipped = train_step_.skipped_in_epoch();
         const auto counted = static_cast<double>((steps - skipped) * run_.schedule.global_batch);
-        const double seconds = seconds_since(start);
+        const double seconds = seconds_since(start) - test_seconds_;
 
         const StepLog::PausedTimer paused(log_);
         const auto tested = DP_TRY(evaluation_.test(ranks_));
         EpochReport report{number,  trained.loss / counted, tested.loss, std::nullopt,
                            seconds, samples / seconds,      skipped};
         if (run_.info.classifies) report.test_accuracy = tested.correct;
+        report.test_perplexity = perplexity_of(tested.loss);
         if (!std::isfinite(report.loss) || !std::isfinite(report.test_loss))
             return ranks_.fail(
                 fmt::format("epoch {}: the loss is NaN or infinite; give a smaller --lr than {}", number,
@@ -227,6 +184,7 @@ class Run {
     StepLog log_;
     StepLog own_log_{0, false};                   // for on_progress()
     double earlier_loss_ = 0;                     // this rank's, of the epochs before this one
+    double test_seconds_ = 0;                     // within this epoch
     Progress resumed_;                            // what was made before this training went on
     std::optional<Checkpointing> checkpointing_;  // where there are checkpoints
 
@@ -268,6 +226,7 @@ class Run {
         run_.observer.on_step(place.epoch, place.step, run_.schedule);
         if (is_told) DP_TRY(tell(place));
         if (run_.observer.wants_progress()) tell_progress(place);
+        if (is_test_due(place)) DP_TRY(test(place));
         if (!checkpointing_) return {};
         std::optional<StepLog::PausedTimer> paused, own_paused;
         return checkpointing_->after_step(place.number, [&] {
@@ -275,6 +234,33 @@ class Run {
             own_paused.emplace(own_log_);
             return train_step_.progress(place.number);
         });
+    }
+
+    std::optional<double> perplexity_of(double loss) const {
+        return run_.info.data == DataSet::tokens ? std::optional(std::exp(loss)) : std::nullopt;
+    }
+
+    // The epoch's end has one anyway.
+    bool is_test_due(const StepPlace& place) const {
+        const bool is_end =
+            place.step == run_.schedule.steps_per_epoch || place.number == run_.schedule.total_steps;
+        return run_.settings.test_every > 0 && place.number % run_.settings.test_every == 0 && !is_end;
+    }
+
+    Result<void> test(const StepPlace& place) {
+        const auto start = Clock::now();
+        const StepLog::PausedTimer paused(log_), own_paused(own_log_);
+        const auto tested = DP_TRY(evaluation_.test(ranks_, run_.settings.test_batches));
+        const double seconds = seconds_since(start);
+        test_seconds_ += seconds;
+        if (!std::isfinite(tested.loss))
+            return ranks_.fail(
+                fmt::format("step {}: the test loss is NaN or infinite; give a smaller --lr than {}",
+                            place.number, run_.settings.rate.rate));
+        TestReport report{place, tested.loss, std::nullopt, perplexity_of(tested.loss), seconds};
+        if (run_.info.classifies) report.accuracy = tested.correct;
+        run_.observer.on_test(report, run_.schedule);
+        return {};
     }
 
     // This rank's counts after `steps` steps.

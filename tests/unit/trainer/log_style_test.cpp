@@ -31,6 +31,14 @@ TEST(LogStyle, IsMegatronsOfTheDliTutorial) {
         "0 |");
 }
 
+TEST(LogStyle, OfATestIsMegatronsToo) {
+    EXPECT_EQ(
+        megatron_test_line(100, 6.5, 665.14),
+        " validation loss at iteration 100 | lm loss value: 6.500000E+00 | lm loss PPL: 6.651400E+02 | ");
+    EXPECT_EQ(megatron_test_line(100, 6.5, {}),
+              " validation loss at iteration 100 | lm loss value: 6.500000E+00 | ");
+}
+
 TEST(LogStyle, IsSambaNovasOfTheSn30Tutorial) {
     Outcome outcome{};
     outcome.schedule = {1, 10, 10, 2048};

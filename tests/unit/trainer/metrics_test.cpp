@@ -50,6 +50,13 @@ TEST(Metrics, AnEpochsLineHasItsTestAndTheStepsUntilItsEnd) {
     EXPECT_FALSE(cut_short.contains("test_accuracy"));
 }
 
+TEST(Metrics, ATestsLineHasItsStep) {
+    EXPECT_EQ(test_metrics("12.0", 100.5, {{2, 50, 150}, 0.25, 0.875, {}, 2.0}),
+              R"({"event":"test","run":"12.0","time":100.5,"epoch":2,"step":150,"test_loss":0.25,)"
+              R"("test_accuracy":0.875,"seconds":2.0})");
+    EXPECT_EQ(Json::parse(test_metrics("12.0", 0, {{1, 5, 5}, 0, {}, 1.0, 2}))["test_perplexity"], 1.0);
+}
+
 TEST(Metrics, WhatIsNoNumberIsNull) {
     LogReport bad = kLog;
     bad.loss = std::nan("");

@@ -42,6 +42,8 @@ const std::map<std::string, Words> kTried{
     {"--precision", {"--precision=bf16"}},
     {"--bf16", {"--bf16"}},
     {"--deterministic", {"--deterministic"}},
+    {"--eval-interval", {"--eval-interval=1"}},
+    {"--eval-iters", {"--eval-iters=1", "--eval-interval=1"}},
     {"--optimizer", {"--optimizer=sgd"}},
     {"--lr", {"--lr=0.5"}},
     {"--lr-schedule", {"--lr-schedule=cosine"}},

@@ -139,6 +139,15 @@ TEST(EpochLine, SaysLossTestRateAndTime) {
               "epoch 2/50  loss 1e-06  test loss 2e-07  2000 samples/s  0.50 s");
     EXPECT_EQ(epoch_line({2, 1e-6, 2e-7, {}, 0.5, 2000, 1}, 50),
               "epoch 2/50  loss 1e-06  test loss 2e-07  2000 samples/s  0.50 s  1 step skipped");
+    EXPECT_EQ(epoch_line({1, 3.1, 3.2, {}, 0.5, 2000, 0, 24.5325}, 1),
+              "epoch 1/1  loss 3.1  test loss 3.2, perplexity 24.53  2000 samples/s  0.50 s");
+}
+
+TEST(Report, TheLineOfATestHasItsStep) {
+    EXPECT_EQ(test_line({{1, 200, 200}, 3.2, {}, 24.5325, 0.5}, 1000),
+              "step 200/1000  test loss 3.2, perplexity 24.53  0.50 s");
+    EXPECT_EQ(test_line({{1, 200, 200}, 3.2, 0.875, {}, 0.5}, 1000),
+              "step 200/1000  test accuracy 87.50 %  0.50 s");
 }
 
 // What two steps and a line leave on standard error and on standard output.

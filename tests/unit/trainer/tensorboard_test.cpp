@@ -61,12 +61,13 @@ TEST(TensorBoard, IsReadByAReaderOfItsOwn) {
         ASSERT_TRUE(board) << board.error().message;
         (*board)->on_log({{1, 50, 50}, 7.5, 0.5, 6e-5, 1.25, 2}, kSchedule);
         (*board)->on_epoch({2, 0.5, 0.25, 0.875, 2.0, 400.0}, kSchedule);
+        (*board)->on_test({{1, 75, 75}, 2, {}, 8, 0.1}, kSchedule);
     }
     const auto file = only_file_in(directory / "a" / "b");
     EXPECT_THAT(file.filename().string(), HasSubstr("tfevents"));
     const ReadBack back = read_back(file);
     ASSERT_EQ(back.code, 0);
-    ASSERT_EQ(back.events.size(), 3u);
+    ASSERT_EQ(back.events.size(), 4u);
     EXPECT_EQ(back.events[0]["file_version"], "brain.Event:2");
     EXPECT_GT(back.events[0]["wall_time"], 1.6e9);
     EXPECT_EQ(back.events[1]["step"], 50);
@@ -82,6 +83,9 @@ TEST(TensorBoard, IsReadByAReaderOfItsOwn) {
     EXPECT_EQ(back.events[2]["step"], 150);
     EXPECT_EQ(back.events[2]["scalars"]["lm loss validation"], 0.25);
     EXPECT_EQ(back.events[2]["scalars"]["accuracy validation"], 0.875);
+    EXPECT_EQ(back.events[3]["step"], 75);
+    EXPECT_EQ(back.events[3]["scalars"]["lm loss validation"], 2);
+    EXPECT_EQ(back.events[3]["scalars"]["lm loss validation ppl"], 8);
 }
 
 // So that the reader proves something.

@@ -32,10 +32,12 @@ class Silent final : public Observer {
     void on_log(const LogReport& log, const Schedule&) override { logs.push_back(log); }
     bool wants_progress() const override { return true; }
     void on_progress(const ProgressReport& report) override { progress.push_back(report); }
+    void on_test(const TestReport& report, const Schedule&) override { tests.push_back(report); }
     void on_phase(Phase phase) override { communications += phase == Phase::communication ? 1 : 0; }
     std::int64_t steps = 0, communications = 0;
     std::vector<EpochReport> reports;
     std::vector<LogReport> logs;
+    std::vector<TestReport> tests;
     std::vector<ProgressReport> progress;
 };
 
@@ -425,6 +427,32 @@ TEST(Training, LogsAreAboutAllStepsSinceTheLast) {
             by_epochs += static_cast<double>(i < 2 ? 25 : 10) * seen.reports[i].loss;
         EXPECT_NEAR(by_logs, by_epochs, 1e-6 * by_epochs);
     }
+}
+
+TEST(Training, IsTestedWithinAnEpochToo) {
+    Settings settings;
+    const Silent without = logged(pattern_set(), settings);
+    EXPECT_TRUE(without.tests.empty());
+    settings.test_every = 10;
+    const Silent all = logged(pattern_set(), settings);
+    settings.test_batches = 1'000'000;
+    const Silent enough = logged(pattern_set(), settings);
+    settings.test_batches = 1;
+    const Silent some = logged(pattern_set(), settings);
+    std::vector<std::int64_t> steps;
+    for (std::size_t i = 0; i < all.tests.size(); ++i) {
+        steps.push_back(all.tests[i].place.number);
+        EXPECT_EQ(all.tests[i].loss, enough.tests.at(i).loss);
+        EXPECT_NE(all.tests[i].loss, some.tests.at(i).loss);
+        ASSERT_TRUE(all.tests[i].accuracy);
+        EXPECT_FALSE(all.tests[i].perplexity);
+        EXPECT_GT(all.tests[i].seconds, 0);
+    }
+    EXPECT_EQ(steps, (std::vector<std::int64_t>{10, 20, 30, 40}))
+        << "an epoch ends with step 50, and all with 60";
+    EXPECT_LT(all.tests.back().loss, all.tests.front().loss);
+    for (std::size_t i = 0; i < without.reports.size(); ++i)
+        EXPECT_EQ(without.reports[i].loss, some.reports[i].loss) << "a test changes nothing";
 }
 
 // Of a rank alone they are about the samples of the epochs' reports.

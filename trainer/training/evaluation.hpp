@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The test of a model within a training.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "trainer/base/partition.hpp"
+#include "trainer/training/context.hpp"
+#include "trainer/training/device_samples.hpp"
+#include "trainer/training/global_metrics.hpp"
+
+namespace dp::trainer {
+
+inline Tensor uploaded(Device& device, const std::vector<std::int32_t>& indices) {
+    return device.copy_of<std::int32_t>(Type::i32, {static_cast<std::int64_t>(indices.size())}, indices);
+}
+
+// Evaluates a model on the test data: each rank takes its part, and the result is that of all together.
+class Evaluation {
+ public:
+    explicit Evaluation(const TrainingContext& run)
+        : run_(run),
+          shard_(shard_of(run.data.test.count, run.communicator.rank(), run.communicator.size())),
+          batch_(test_batch_of(run.model.activations_per_sample(), run.settings.batch)),
+          samples_(run.device, run.data.test, shard_.first, shard_.count, batch_,
+                   type_of(run.settings.precision)),
+          metrics_(run.device.make(Type::f64, {2})) {
+        std::vector<std::int32_t> order(static_cast<std::size_t>(shard_.count));
+        std::iota(order.begin(), order.end(), 0);
+        order_ = uploaded(run.device, order);
+    }
+
+    // The means over all test samples, or over the first ones of each rank, so many batches of the training. Every rank calls.
+    Result<Metrics> test(GlobalMetrics& ranks, std::int64_t batches = 0) {
+        const std::int64_t most = batches > 0 ? batches * run_.settings.batch : run_.data.test.count;
+        const std::int64_t mine = std::min(shard_.count, most);
+        run_.device.zero(metrics_);
+        for (std::int64_t first = 0; first < mine; first += batch_) {
+            const std::int64_t rows = std::min(batch_, mine - first);
+            run_.observer.on_phase(Phase::load);
+            const Batch batch = samples_.gather(order_.view(first, {rows}));
+            run_.observer.on_phase(Phase::compute);
+            run_.model.evaluate(batch, metrics_);
+        }
+        const auto all = DP_TRY(ranks.total(get_metrics(run_.device, metrics_)));
+        std::int64_t count = 0;
+        for (std::int64_t rank = 0; rank < run_.communicator.size(); ++rank)
+            count += std::min(shard_of(run_.data.test.count, rank, run_.communicator.size()).count, most);
+        return Metrics{all.loss / static_cast<double>(count), all.correct / static_cast<double>(count)};
+    }
+
+ private:
+    const TrainingContext& run_;
+    Shard shard_;  // of the test samples, this rank's
+    std::int64_t batch_;
+    DeviceSamples samples_;
+    Tensor order_;    // i32: the shard's samples
+    Tensor metrics_;  // f64 [2]
+};
+
+}  // namespace dp::trainer
