@@ -127,6 +127,14 @@ void connect(Mesh& mesh, const std::shared_ptr<AttemptStore>& store,
         mesh.connectFullMesh(*store, device);
 }
 
+// Where ranks die and the others go on, a mesh ends whose member has died: none of its collectives can succeed. `members`: none for
+// the whole world.
+bool ends_a_mesh(const Event& event, const std::vector<std::uint32_t>& members) {
+    if (event.kind != DP_EVENT_DEATHS || members.empty()) return true;
+    return std::ranges::any_of(
+        event.ranks, [&](std::uint32_t dead) { return std::ranges::find(members, dead) != members.end(); });
+}
+
 // Connects in a thread of its own, because Gloo cannot be stopped while it waits for a peer that has just died: once the
 // step or its generation ends, the thread is left to its time-out.
 class Attempt : public std::enable_shared_from_this<Attempt> {
@@ -136,10 +144,9 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
         : mesh_(std::move(mesh)), store_(std::move(store)), device_(std::move(device)) {}
 
     // Throws what Gloo throws.
-    void run(dp::Context& context) {
-        auto watch = context.on_event([this](const Event& event) {
-            if (event.kind != DP_EVENT_DEATHS)
-                end(std::make_exception_ptr(::gloo::IoException(event.reason)));
+    void run(dp::Context& context, const std::vector<std::uint32_t>& members) {
+        auto watch = context.on_event([this, members](const Event& event) {
+            if (ends_a_mesh(event, members)) end(std::make_exception_ptr(::gloo::IoException(event.reason)));
         });
         std::thread([self = shared_from_this()] {
             try {
@@ -251,9 +258,10 @@ class Mesh : public ::gloo::rendezvous::Context {
         });
     }
 
-    void end_with_the_step(dp::Context& context) {
-        auto watch = context.on_event([this](const Event& event) {
-            if (event.kind == DP_EVENT_DEATHS) return;
+    // And with any of its members.
+    void end_with_the_step(dp::Context& context, const std::vector<std::uint32_t>& members) {
+        auto watch = context.on_event([this, members](const Event& event) {
+            if (!ends_a_mesh(event, members)) return;
             transport_->interrupt();
             for_each_open(sockets_, [](int fd) { shutdown(fd, SHUT_RDWR); });
             // By a thread of its own: each connection waits for Gloo's thread, which wakes every 10 ms.
@@ -318,10 +326,10 @@ Result<std::shared_ptr<::gloo::Context>> gloo_mesh(Context& context, const Group
         auto mesh = std::make_shared<Mesh>(static_cast<int>(rank), static_cast<int>(size));
         const ConnectedSockets before = connected_sockets();
         mesh->setTimeout(timeout.value_or(kConnectTimeout));
-        std::make_shared<Attempt>(mesh, store, device)->run(context);
+        std::make_shared<Attempt>(mesh, store, device)->run(context, members);
         mesh->take(before);
         mesh->set_patience(timeout.value_or(kCollectiveTimeout));
-        mesh->end_with_the_step(context);
+        mesh->end_with_the_step(context, members);
         dp_internal_ready(context.get());
         return mesh;
     } catch (const std::exception& error) {

@@ -2,7 +2,8 @@
 //
 // Gloo's transport with waits that can be ended at any moment. When a connection closes, Gloo itself (2022 to
 // 2025, Pair::signalException in tcp/pair.cc) wakes those who wait for a message that has not begun, but not
-// those of whose message a part has been sent or received: they would wait until their timeout.
+// those of whose message a part has been sent or received: they would wait until their timeout. Nor does it wake who waits for a third
+// rank, which waits for the dead one.
 #pragma once
 
 #include <gloo/common/error.h>
@@ -41,7 +42,7 @@ class InterruptibleWaits {
     }
     void throw_if_interrupted() {
         const std::lock_guard lock(mutex_);
-        if (is_interrupted_) throw ::gloo::IoException("the step or its generation has ended");
+        if (is_interrupted_) throw ::gloo::IoException("a rank of the mesh has died, or the step or its generation has ended");
     }
 
  private:

@@ -37,8 +37,8 @@ class GlooStore : public ::gloo::rendezvous::Store {
 // A full mesh over TCP between the ranks of a group. Every member calls; a rank's number in the mesh is its
 // place among the members. Listens on the node's own address (dp_world.node_addr). `timeout` bounds
 // connecting and becomes the mesh's collective timeout; without it, collectives time out after 30 minutes.
-// Gloo also counts the time in which a step is suspended. When the step, or its generation (dp_rejoin), is being ended, calls that wait in
-// the mesh fail at once (gloo::IoException). The context must outlive the mesh.
+// Gloo also counts the time in which a step is suspended. When a member has died, or the step, or its generation (dp_rejoin), is being
+// ended, calls that wait in the mesh, and later ones, fail at once (gloo::IoException); the other members make a new one. The context must outlive the mesh.
 Result<std::shared_ptr<::gloo::Context>> gloo_mesh(Context& context, const Group& group,
                                                    Timeout timeout = {});
 

@@ -190,14 +190,42 @@ int is_patient() {
     return found == 1 ? 0 : 13;
 }
 
+// Three ranks that continue without their dead. The third dies; the first waits for the second, which sends nothing. Their mesh of two
+// is still good.
+int waits_for_the_living() {
+    auto context = Context::open();
+    if (!context) return 10;
+    const std::uint32_t rank = context->world().rank;
+    const auto mesh = gloo_full_mesh(*context, "test");
+    if (!mesh || sum_of_ranks(*context, *mesh) != 3) return 11;
+    if (rank == 2) abort();
+    const auto both = gloo_mesh(*context, {"both", {0, 1}});
+    if (!both) return 12;
+    if (rank == 0) {
+        int number = 0;
+        auto buffer = (*mesh)->createUnboundBuffer(&number, sizeof number);
+        try {
+            buffer->recv(1, 1);
+            buffer->waitRecv(std::chrono::seconds(20));
+            return 13;
+        } catch (const std::exception& error) {
+            std::puts(std::string_view(error.what()).find("has died") != std::string_view::npos
+                          ? "told"
+                          : error.what());
+        }
+    }
+    std::fflush(stdout);
+    return sum_of_ranks(*context, *both) == 1 ? 0 : 14;
+}
+
 struct Launched {
     int code;
     std::string output;
 };
 
-Launched launch(int ranks, const std::string& body) {
-    const std::string command = std::string(DP_TEST_DPCTL) + " launch -n " + std::to_string(ranks) +
-                                " -- env DP_TEST_BODY=" + body + " " + self() + " 2>&1";
+Launched launch(int ranks, const std::string& body, const std::string& options = "") {
+    const std::string command = std::string(DP_TEST_DPCTL) + " launch -n " + std::to_string(ranks) + " " +
+                                options + " -- env DP_TEST_BODY=" + body + " " + self() + " 2>&1";
     FILE* pipe = popen(command.c_str(), "r");
     if (pipe == nullptr) return {-1, "popen"};
     std::string output;
@@ -220,6 +248,12 @@ TEST(GlooMesh, EndsTheWaitForTheRestOfAMessage) {
         EXPECT_EQ(run.code, 128 + SIGABRT) << run.output;
         EXPECT_NE(("\n" + run.output).find("\ntold\n"), std::string::npos) << run.output;
     }
+}
+
+TEST(GlooMesh, EndsWithAMemberWhereTheOthersContinue) {
+    const Launched run = launch(3, "continues", "--on-failure=report");
+    EXPECT_NE(("\n" + run.output).find("\ntold\n"), std::string::npos) << run.output;
+    EXPECT_EQ(run.output.find("exited with code"), std::string::npos) << run.output;
 }
 
 TEST(GlooMesh, UsesNoCpuForTheRestOfAMessageThatNobodyWaitsFor) {
@@ -245,6 +279,7 @@ int main(int argc, char** argv) {
         const std::string_view name = body;
         if (name == "groups") return dp::meets_in_groups();
         if (name == "patient") return dp::is_patient();
+        if (name == "continues") return dp::waits_for_the_living();
         if (name == "sends" || name == "receives" || name == "forgets")
             return dp::has_half_a_message(name == "sends", name != "forgets");
         return dp::waits_for_the_dead();
