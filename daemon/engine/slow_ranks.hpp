@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "common/model_parallel.hpp"
+#include "base/model_parallel.hpp"
 #include "dp.pb.h"
 #include "engine/membership.hpp"
 #include "engine/time.hpp"

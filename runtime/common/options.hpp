@@ -10,8 +10,8 @@
 #include <string_view>
 
 #include "base/failure.hpp"
+#include "base/model_parallel.hpp"
 #include "common/environment.hpp"
-#include "common/model_parallel.hpp"
 #include "common/nccl_debug.hpp"
 
 namespace dp {

@@ -6,8 +6,8 @@
 #include <chrono>
 
 #include "base/failure.hpp"
+#include "base/model_parallel.hpp"
 #include "common/environment.hpp"
-#include "common/model_parallel.hpp"
 #include "dp/dp.h"
 
 namespace dp {

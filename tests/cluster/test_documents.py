@@ -227,6 +227,8 @@ ELSEWHERE = {
     "packaging/build-deb": INSTALLED,
     "apt install ./slurm-dp_*.deb ./slurm-dp-tools_*.deb": INSTALLED,
     "echo 'include /usr/share/slurm-dp/plugstack.conf' >> /etc/slurm/plugstack.conf": INSTALLED,
+    "dpctl launch -n 4 -- trainer --model=gpt --data-dir notes.tokens --tensor-parallel=2 --checkpoint-dir=run2":
+        "tests/cluster/test_tensor_parallel.py: test_it_goes_on_in_any_shape",
     "sbatch --nodes=1 --ntasks-per-node=4 dli-gpt.sbatch --num-layers=2 --steps=50": "tests/cluster/test_examples.py: test_dli_gpt",
 }
 # Lines of output that stand for something that is not made here: a silent node, and tiles.

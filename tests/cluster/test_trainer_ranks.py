@@ -29,6 +29,7 @@ ALIKE = {
     "--seq-length": (GPT, "--seq-length=8", "16 8"),
     "--vocab-size": (GPT, "--vocab-size=300", "50257 300"),
     "--recompute": (GPT, "--recompute", "none given"),
+    "--tensor-parallel": (GPT, "--tensor-parallel=2", "none 2"),
     "--init-from": (GPT, "--init-from=ranks/weights", "none ranks/weights"),
     "--init-method-std": (GPT, "--init-method-std=0.25", None),
     "--hidden-dropout": (GPT, "--hidden-dropout=0.25", "0 0.25"),

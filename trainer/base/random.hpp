@@ -15,6 +15,8 @@ class Random {
         : state_(mix(seed + kGolden) ^ mix(stream * kGolden + 1)) {}
 
     std::uint64_t bits() { return mix(state_ += kGolden); }
+    // As if bits() had been called so often.
+    void skip(std::uint64_t draws) { state_ += draws * kGolden; }
 
     // Uniform in [low, high), in steps of 2^-24 of the span.
     float uniform(float low, float high) {

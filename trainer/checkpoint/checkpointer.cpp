@@ -43,15 +43,17 @@ Result<void> check_shards_seen(const fs::path& unfinished, const Manifest& manif
 }  // namespace
 
 Checkpointer::Checkpointer(const CheckpointPlan& plan, Continuation now, std::string data_source,
-                           std::vector<Vector> vectors, std::vector<Vector> copies, Device& device,
-                           Communicator& communicator)
+                           std::vector<PlacedPart> parts, std::vector<Vector> vectors,
+                           std::vector<Vector> copies, Device& device, const Ranks& ranks)
     : plan_(plan),
       now_(std::move(now)),
       data_source_(std::move(data_source)),
+      parts_(std::move(parts)),
       vectors_(std::move(vectors)),
       copies_(std::move(copies)),
       device_(device),
-      communicator_(communicator) {
+      communicator_(ranks.world) {
+    if (ranks.tensor.size() > 1) gathered_.emplace(parts_, ranks.data.rank() == 0, device_, communicator_);
     for (const auto& vector : vectors_) now_.vectors.push_back(vector.name);
 }
 
@@ -113,14 +115,17 @@ Result<Manifest> Checkpointer::restore_from(std::int64_t step) {
     // The ranks divide the shards among themselves, whatever the number of ranks that wrote them.
     const std::int64_t rank = communicator_.rank(), world = communicator_.size();
     Result<void> sound;
-    for (std::int64_t theirs = rank; sound && theirs < manifest->world(); theirs += world) {
+    for (std::int64_t theirs = rank; sound && theirs < manifest->world(); theirs += world)
         sound = verify_shard(path, *manifest, theirs);
+    // Where ranks divide the model, the losses of some do not count; rank 0's always do.
+    for (std::int64_t theirs = 0; theirs < manifest->world(); ++theirs) {
+        if ((gathered_ ? 0 : theirs % world) != rank) continue;
         manifest->progress.loss += manifest->shards[static_cast<std::size_t>(theirs)].loss;
         manifest->progress.correct += manifest->shards[static_cast<std::size_t>(theirs)].correct;
     }
     DP_TRY(together(sound));
     const auto read = [&](const std::vector<Vector>& vectors) {
-        return read_vectors(path, *manifest, now_.training.parameters, vectors, device_);
+        return read_vectors(path, *manifest, parts_, vectors, device_);
     };
     DP_TRY(together(read(vectors_).and_then([&] { return read(copies_); })));
     return manifest;
@@ -190,7 +195,8 @@ Result<void> Checkpointer::write(const Progress& progress, const std::string& st
     };
     DP_TRY(on_rank_0(make));
 
-    const auto shard = write_shard(unfinished / shard_name(rank, world), vectors_, rank, world, device_);
+    const auto shard = write_shard(unfinished / shard_name(rank, world), vectors_, rank, world, device_,
+                                   gathered_ ? &*gathered_ : nullptr);
     DP_TRY(together(shard ? Result<void>{} : tl::unexpected(shard.error())));
     const ShardFacts mine{shard->digest, progress.loss, progress.correct, shard->is_finite ? 1 : 0};
     const auto numbers = DP_TRY(gather_of_all_ranks(std::bit_cast<Numbers>(mine), device_, communicator_));

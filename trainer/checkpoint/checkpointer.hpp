@@ -14,9 +14,10 @@
 #include <memory>
 #include <set>
 
-#include "trainer/base/communicator.hpp"
+#include "trainer/base/ranks.hpp"
 #include "trainer/checkpoint/directory.hpp"
 #include "trainer/checkpoint/directory_lock.hpp"
+#include "trainer/checkpoint/gathered_numbers.hpp"
 #include "trainer/checkpoint/plan.hpp"
 #include "trainer/checkpoint/shard.hpp"
 #include "trainer/parallel/agreement.hpp"
@@ -26,10 +27,10 @@ namespace dp::trainer {
 class Checkpointer {
  public:
     // `now`: of this training. `vectors` are saved and restored; `copies`, other parts of these, are only restored. Its
-    // `now.vectors` need not be set.
+    // `now.vectors` need not be set. `parts`: of the model, which is placed.
     Checkpointer(const CheckpointPlan& plan, Continuation now, std::string data_source,
-                 std::vector<Vector> vectors, std::vector<Vector> copies, Device& device,
-                 Communicator& communicator);
+                 std::vector<PlacedPart> parts, std::vector<Vector> vectors, std::vector<Vector> copies,
+                 Device& device, const Ranks& ranks);
 
     // A line for the user, on one rank.
     using Tell = std::function<void(const std::string&)>;
@@ -52,11 +53,13 @@ class Checkpointer {
     const CheckpointPlan& plan_;
     Continuation now_;
     std::string data_source_;
+    std::vector<PlacedPart> parts_;
     std::vector<Vector> vectors_, copies_;
     Device& device_;
-    Communicator& communicator_;
-    std::unique_ptr<DirectoryLock> claim_;  // rank 0's, of the directory, once it has looked there
-    std::set<std::int64_t> damaged_;        // rank 0's: steps that could not be set aside
+    Communicator& communicator_;               // of the world
+    std::optional<GatheredNumbers> gathered_;  // where ranks divide the model
+    std::unique_ptr<DirectoryLock> claim_;     // rank 0's, of the directory, once it has looked there
+    std::set<std::int64_t> damaged_;           // rank 0's: steps that could not be set aside
 
     bool is_first() const { return communicator_.rank() == 0; }
     Result<void> together(const Result<void>& mine) { return all_or_none(mine, device_, communicator_); }

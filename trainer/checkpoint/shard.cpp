@@ -16,6 +16,7 @@
 #include "trainer/base/files.hpp"
 #include "trainer/base/partition.hpp"
 #include "trainer/checkpoint/directory.hpp"
+#include "trainer/checkpoint/gathered_numbers.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -72,6 +73,34 @@ Result<void> copy(const fs::path& checkpoint, const Manifest& manifest, std::siz
     return device.status();
 }
 
+// The same of a part of a parameter, whose stored numbers begin at `stored`: in whole rows, which may be cut into short pieces.
+Result<void> copy_part(const fs::path& checkpoint, const Manifest& manifest, std::size_t vector,
+                       std::int64_t stored, const Vector& to, const PlacedPart& placed, Device& device) {
+    const Shape& whole = placed.part.whole;
+    const std::int64_t length = elements_of(whole) / whole.at(0),
+                       most = std::max<std::int64_t>(kChunk / length, 1);
+    std::vector<float> rows;
+    std::int64_t at = placed.first;
+    for (const Shard& range : placed.part.rows) {
+        for (std::int64_t done = 0; done < range.count; done += most) {
+            const std::int64_t count = std::min(most, range.count - done);
+            const std::int64_t end = at + count * placed.part.columns.count;
+            const std::int64_t from = std::max(at, to.first),
+                               until = std::min(end, to.first + to.numbers.elements());
+            if (from < until) {
+                rows.resize(static_cast<std::size_t>(count * length));
+                DP_TRY(
+                    read_numbers(checkpoint, manifest, vector, stored + (range.first + done) * length, rows));
+                const auto here = taken_from(rows, {{count, length}, {{0, count}}, placed.part.columns});
+                device.upload(here.data() + (from - at), to.part(from, until - from));
+                device.synchronize();  // the numbers go
+            }
+            at = end;
+        }
+    }
+    return device.status();
+}
+
 }  // namespace
 
 std::int64_t shard_bytes(const std::vector<StoredVector>& vectors, std::int64_t rank, std::int64_t world) {
@@ -81,25 +110,33 @@ std::int64_t shard_bytes(const std::vector<StoredVector>& vectors, std::int64_t 
 }
 
 Result<WrittenShard> write_shard(const fs::path& file, const std::vector<Vector>& vectors, std::int64_t rank,
-                                 std::int64_t world, Device& device) {
-    auto out = DP_TRY(DurableFile::create(file));
+                                 std::int64_t world, Device& device, GatheredNumbers* gathered) {
+    auto out = DurableFile::create(file);
+    // Who cannot write goes on with the others, who need its numbers.
+    Result<void> written = out ? Result<void>() : tl::unexpected(out.error());
     Sha256 sha;
     bool is_finite = true;
-    std::vector<float> chunk(static_cast<std::size_t>(kChunk));
-    for (const auto& vector : vectors) {
+    const std::int64_t chunk = gathered != nullptr ? std::max<std::int64_t>(kChunk / world, 1) : kChunk;
+    const auto next = [&](const Vector& vector, std::int64_t done) -> Result<std::vector<float>> {
+        if (gathered != nullptr) return gathered->of_shard(vector, done, chunk);
         const Shard shard = shard_of(vector.elements(), rank, world);
-        for (std::int64_t done = 0; done < shard.count; done += kChunk) {
-            const std::int64_t numbers = std::min(kChunk, shard.count - done);
-            device.download(vector.part(shard.first + done, numbers), chunk.data());
-            const auto bytes = static_cast<std::size_t>(numbers * kNumber);
-            sha.update(chunk.data(), bytes);
-            is_finite &= std::all_of(chunk.begin(), chunk.begin() + numbers,
-                                     [](float number) { return std::isfinite(number); });
-            DP_TRY(out.write(chunk.data(), bytes));
+        const std::int64_t count = std::clamp<std::int64_t>(shard.count - done, 0, chunk);
+        return count == 0 ? std::vector<float>()
+                          : device.values_of<float>(vector.part(shard.first + done, count));
+    };
+    for (const auto& vector : vectors) {
+        for (std::int64_t done = 0; done < largest_shard(vector.elements(), world); done += chunk) {
+            if (!written && gathered == nullptr) return tl::unexpected(written.error());
+            const auto numbers = DP_TRY(next(vector, done));
+            const auto bytes = numbers.size() * sizeof(float);
+            sha.update(numbers.data(), bytes);
+            is_finite &= std::ranges::all_of(numbers, [](float number) { return std::isfinite(number); });
+            if (written && bytes > 0) written = out->write(numbers.data(), bytes);
         }
     }
     DP_TRY(device.status());
-    DP_TRY(out.finish());
+    DP_TRY(written);
+    DP_TRY(out->finish());
     return WrittenShard{sha.digest(), is_finite};
 }
 
@@ -140,8 +177,9 @@ Result<std::vector<float>> read_parameter(const fs::path& checkpoint, const Mani
     return numbers;
 }
 
-Result<void> read_vectors(const fs::path& checkpoint, const Manifest& manifest, const std::vector<Place>& now,
-                          const std::vector<Vector>& vectors, Device& device) {
+Result<void> read_vectors(const fs::path& checkpoint, const Manifest& manifest,
+                          const std::vector<PlacedPart>& now, const std::vector<Vector>& vectors,
+                          Device& device) {
     for (const auto& vector : vectors) {
         const auto stored = std::find_if(manifest.vectors.begin(), manifest.vectors.end(),
                                          [&](const auto& one) { return one.name == vector.name; });
@@ -155,12 +193,14 @@ Result<void> read_vectors(const fs::path& checkpoint, const Manifest& manifest, 
             continue;
         }
         for (std::size_t i = 0; i < now.size(); ++i) {
-            const std::int64_t count = elements_of(now[i].shape),
+            const std::int64_t count = elements_of(now[i].part.whole),
                                then = manifest.training.parameters[i].first;
             if (count > stored->elements - then)
                 return damaged(checkpoint,
                                fmt::format("is damaged: {} ends before {}", vector.name, now[i].name));
-            DP_TRY(copy(checkpoint, manifest, index, then, vector, now[i].first, count, device));
+            DP_TRY(now[i].part.is_whole()
+                       ? copy(checkpoint, manifest, index, then, vector, now[i].first, count, device)
+                       : copy_part(checkpoint, manifest, index, then, vector, now[i], device));
         }
     }
     return {};

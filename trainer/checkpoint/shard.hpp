@@ -9,6 +9,7 @@
 
 #include "trainer/base/sha256.hpp"
 #include "trainer/checkpoint/manifest.hpp"
+#include "trainer/checkpoint/placed_part.hpp"
 #include "trainer/devices/device.hpp"
 
 namespace dp::trainer {
@@ -17,12 +18,15 @@ namespace dp::trainer {
 struct Vector {
     std::string name;
     Tensor numbers;
-    bool of_parameters;                      // laid out as the parameters are, with padding between them
-    std::int64_t first = 0;                  // where `numbers` begin in the vector
-    std::optional<std::int64_t> whole = {};  // elements of the vector; nullopt: `numbers` are all of it
+    bool of_parameters;      // laid out as the parameters are, with padding between them
+    std::int64_t first = 0;  // where `numbers` begin in this rank's vector
+    std::optional<std::int64_t> whole =
+        {};  // elements of the whole model's vector; nullopt: `numbers` are all of it
+    // Elements of this rank's vector: fewer where ranks divide the model.
+    std::int64_t of_rank = whole.value_or(numbers.elements());
 
     std::int64_t elements() const { return whole.value_or(numbers.elements()); }
-    // The numbers [from, from + count) of the vector, all of which this rank holds.
+    // The numbers [from, from + count) of this rank's vector, all of which it holds.
     Tensor part(std::int64_t from, std::int64_t count) const { return numbers.view(from - first, {count}); }
 };
 
@@ -34,9 +38,12 @@ struct WrittenShard {
     bool is_finite;  // nothing in it is NaN or infinite
 };
 
-// Writes a rank's shard durably.
+class GatheredNumbers;
+
+// Writes a rank's shard durably. `gathered`: where ranks divide the model; then all of the world call, and come back together.
 Result<WrittenShard> write_shard(const std::filesystem::path& file, const std::vector<Vector>& vectors,
-                                 std::int64_t rank, std::int64_t world, Device& device);
+                                 std::int64_t rank, std::int64_t world, Device& device,
+                                 GatheredNumbers* gathered = nullptr);
 
 // Checks that a rank's shard is complete and undamaged. An error is damaged().
 Result<void> verify_shard(const std::filesystem::path& checkpoint, const Manifest& manifest,
@@ -47,8 +54,9 @@ Result<std::vector<float>> read_parameter(const std::filesystem::path& checkpoin
                                           std::size_t number);
 
 // Fills this rank's part of the vectors from the shards. For vectors laid out like the parameters, moves each
-// parameter from its old place (Manifest::training) to its current one.
+// parameter, or the part of it that is here, from its old place (Manifest::training) to its current one.
 Result<void> read_vectors(const std::filesystem::path& checkpoint, const Manifest& manifest,
-                          const std::vector<Place>& now, const std::vector<Vector>& vectors, Device& device);
+                          const std::vector<PlacedPart>& now, const std::vector<Vector>& vectors,
+                          Device& device);
 
 }  // namespace dp::trainer

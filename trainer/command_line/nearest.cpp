@@ -15,7 +15,7 @@ namespace {
 constexpr std::pair<std::string_view, std::string_view> kOurs[] = {
     {"--adam-beta1 and --adam-beta2", "--betas"},
     {"--adam-eps", "--eps"},
-    {"--batch-size", "--micro-batch-size,--per-device-train-batch-size,--train-batch-size"},
+    {"--batch-size", "--per-device-train-batch-size,--train-batch-size"},
     {"--batch-size and --gradient-accumulation-steps (a global batch is ranks x both)",
      "--global-batch-size"},
     {"--bf16", "--fp16"},

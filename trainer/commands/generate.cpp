@@ -57,7 +57,7 @@ Result<void> generate(const GenerateOptions& options) {
     model->place(*device, std::nullopt, 1, type_of(options.precision));
     DP_TRY(device->status());
     const std::vector<Vector> values{{"values", model->parameters().values(), true}};
-    DP_TRY(read_vectors(path, manifest, places_of(model->parameters()), values, *device));
+    DP_TRY(read_vectors(path, manifest, placed_parts(model->parameters()), values, *device));
     model->parameters().refresh_compute_copy(*device);
     const Tensor wide = device->make(Type::f32, {1, shape.vocabulary});
 

@@ -88,18 +88,18 @@ std::string time_text(double seconds) {
 
 Result<Measurement> measure(const ModelInfo& info, Model& model, const Dataset& data,
                             const Settings& settings, const MeasureOptions& options, Device& device,
-                            Communicator& communicator) {
+                            const Ranks& ranks) {
     Stopwatch watch(device, options);
     const std::int64_t steps =
         options.warmup + options.iterations + std::min(options.iterations, kSplitSteps);
-    DP_TRY(repeat_step(info, model, data, settings, device, communicator, steps, watch));
+    DP_TRY(repeat_step(info, model, data, settings, device, ranks, steps, watch));
 
     const double total = std::accumulate(watch.steps().begin(), watch.steps().end(), 0.0);
-    const auto slowest = DP_TRY(largest_of_all_ranks(total, device, communicator));
-    const auto most = DP_TRY(largest_of_all_ranks(watch.communication_share(), device, communicator));
-    const auto least = DP_TRY(largest_of_all_ranks(-watch.communication_share(), device, communicator));
-    const auto worked = DP_TRY(sum_of_all_ranks(watch.cpu_time(), device, communicator));
-    const std::int64_t global_batch = settings.batch * settings.accumulate * communicator.size();
+    const auto slowest = DP_TRY(largest_of_all_ranks(total, device, ranks.world));
+    const auto most = DP_TRY(largest_of_all_ranks(watch.communication_share(), device, ranks.world));
+    const auto least = DP_TRY(largest_of_all_ranks(-watch.communication_share(), device, ranks.world));
+    const auto worked = DP_TRY(sum_of_all_ranks(watch.cpu_time(), device, ranks.world));
+    const std::int64_t global_batch = settings.batch * settings.accumulate * ranks.data.size();
     const auto samples = static_cast<double>(options.iterations * global_batch);
     return Measurement{options.iterations,
                        options.warmup,

@@ -29,7 +29,7 @@ struct Measurement {
 // Every rank calls. The model is not placed yet.
 Result<Measurement> measure(const ModelInfo& info, Model& model, const Dataset& data,
                             const Settings& settings, const MeasureOptions& options, Device& device,
-                            Communicator& communicator);
+                            const Ranks& ranks);
 
 // Pure: "1.234 ms"; the table for people, the line for programs.
 std::string time_text(double seconds);

@@ -69,6 +69,8 @@ void add_model(OptionList& list, Options& o) {
     list.flag("--recompute", shape.recompute,
               "gpt: recompute activations in the backward pass to save memory", kCost)
         .only_of = "gpt";
+    gpt("--tensor-parallel,--tensor-model-parallel-size", o.tensor_parallel, whole(1, 1024),
+        "gpt: ranks that divide each layer (default: --dp-tensor)", kCost);
     gpt("--init-from", o.init_from, path("DIR|FILE"),
         "gpt: GPT-2's weights to begin with, in the safetensors format; a checkpoint comes first", kCourse);
     gpt("--init-method-std", shape.initial_deviation, positive("0.02", Bits::fp32),
@@ -87,9 +89,8 @@ void add_course(OptionList& list, Options& o) {
              "passes over the data " + defaults_of([](const Defaults& d) { return d.epochs; }), kCourse);
     list.add("--steps", training.max_steps, whole(1, kBillion),
              "optimizer steps, in as many epochs as needed; with --epochs: at most", kCourse);
-    list.add("--batch-size", training.batch, whole(1, kMillion),
-             "samples per rank and batch " + defaults_of([](const Defaults& d) { return d.batch; }),
-             kIdentity);
+    list.add("--batch-size,--micro-batch-size", training.batch, whole(1, kMillion),
+             "samples a rank " + defaults_of([](const Defaults& d) { return d.batch; }), kIdentity);
     list.add("--accumulate,--gradient-accumulation-steps", training.accumulate, whole(1, kMillion),
              "batches per rank and step (default: 1)", kIdentity);
     list.add("--seed", training.seed, whole(0, kLargest), "seed of initial values and sampling (default: 1)",

@@ -61,6 +61,7 @@ struct Options {
     std::string gpt_size;  // for what `shape` was not given
     ModelShape shape;
     std::optional<std::filesystem::path> init_from;  // where the first weights are
+    std::optional<std::int64_t> tensor_parallel;     // ranks that divide each layer; else as the step says
     Settings training;
     DataRequest data = {.set = {}, .directory = kFashionMnistDirectory};
     DeviceOptions device;

@@ -195,6 +195,10 @@ Result<Prepared> prepare_training(Options options, const ModelInfo& info, const 
     auto data = DP_TRY(load(options));
     DP_TRY(make_schedule(options.training, data.train.count, ranks));
     auto opened = DP_TRY(open_device_of(options, here, log));
+    if (!options.shape.gpt.layout.is_whole() && opened.device->name() != "cpu")
+        return fail(Fault::usage,
+                    "only CPUs divide a model as yet, and the trainer chose {}; give --device=cpu",
+                    opened.device->name());
     auto model = info.make(options.shape);
     auto recomputing = recomputing_model(info, options.shape);
     return Prepared{&info,

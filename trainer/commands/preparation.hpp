@@ -58,7 +58,7 @@ Result<void> begin_with_weights(Prepared& prepared);
 Result<OpenedDevice> open_device_of(const Options& options, const LaunchContext& here,
                                     OperationLog* log = nullptr);
 
-// `options`: completed(). `load` brings the data set that they ask for.
+// `options`: completed(). `ranks`: with other samples each. `load` brings the data set that they ask for.
 using Load = std::function<Result<Dataset>(const Options& options)>;
 Result<Prepared> prepare_training(Options options, const ModelInfo& info, const LaunchContext& here,
                                   std::int64_t ranks, const Load& load, OperationLog* log = nullptr);

@@ -76,9 +76,9 @@ AdviceCase case_of(const Profile& profile, const ProfiledRun& run) {
     now.batch = training.batch;
     now.accumulate = training.accumulate;
     // Else each micro-batch has sums of its own.
-    if (run.ranks.size() > 1 && !run.prepared.options.device.deterministic &&
+    if (run.ranks.data.size() > 1 && !run.prepared.options.device.deterministic &&
         !run.prepared.model->looks_at_whole_batch())
-        now.most_accumulate = run.prepared.data.train.count / (training.batch * run.ranks.size());
+        now.most_accumulate = run.prepared.data.train.count / (training.batch * run.ranks.data.size());
     return now;
 }
 
@@ -95,7 +95,7 @@ Profile make_profile(const ProfileRecorder& recorder, const ProfiledRun& run) {
     const int threads = threads_of(device.choices(), threads_for(run.here));
     auto peaks = run.peaks;
     // Before anything that can fail on one rank alone.
-    const auto ranks = times_of_ranks(profile_of(recorder, std::nullopt), device, run.ranks);
+    const auto ranks = times_of_ranks(profile_of(recorder, std::nullopt), device, run.ranks.world);
     const bool is_cpu = device.name() == "cpu";
     if (!peaks && !recorder.steps().empty()) {
         // A CPU's threads are those of the training; another device of a GPU would not fit beside it.
@@ -110,8 +110,9 @@ Profile make_profile(const ProfileRecorder& recorder, const ProfiledRun& run) {
     if (recorder.steps().empty()) return profile;
     const LaunchContext& here = run.here;
     AdviceCase now = case_of(profile, run);
-    if (!is_cpu) {
-        now.untried = "on a GPU, other batches and threads are not";
+    if (!is_cpu || run.ranks.tensor.size() > 1) {
+        now.untried = is_cpu ? "with --tensor-parallel, other batches and threads are not"
+                             : "on a GPU, other batches and threads are not";
         profile.advice = advice_for(now);
         profile.untried = now.untried;
         return profile;
@@ -119,7 +120,7 @@ Profile make_profile(const ProfileRecorder& recorder, const ProfiledRun& run) {
     now.threads = threads;
     const int cpus = std::max(std::min(here.affinity_cpus, here.node_cpus / std::max(here.local_size, 1)), 1);
     try_choices({{*run.prepared.info, options.shape, run.prepared.data, options.training},
-                 run.prepared.memory_case(run.ranks.size(), 1),
+                 run.prepared.memory_case(run.ranks.data.size(), 1),
                  threads,
                  cpus,
                  device.available_memory(here.local_size).value_or(0),

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "trainer/base/communicator.hpp"
+#include "trainer/base/ranks.hpp"
 #include "trainer/commands/preparation.hpp"
 #include "trainer/profile/profile.hpp"
 
@@ -20,7 +20,7 @@ Result<void> profile_can_be_written(const std::optional<std::filesystem::path>& 
 struct ProfiledRun {
     const Prepared& prepared;
     const LaunchContext& here;
-    Communicator& ranks;
+    Ranks ranks;
     std::string what;            // is trained, for people
     std::optional<Peaks> peaks;  // as `trainer compile` measured them; else they are measured now
 };

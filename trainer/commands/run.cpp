@@ -15,6 +15,7 @@
 #include "trainer/base/standard_streams.hpp"
 #include "trainer/checkpoint/directory.hpp"
 #include "trainer/checkpoint/stop.hpp"
+#include "trainer/commands/parallel_choice.hpp"
 #include "trainer/commands/preparation.hpp"
 #include "trainer/commands/profiling.hpp"
 #include "trainer/compile/compiled.hpp"
@@ -32,24 +33,27 @@
 namespace dp::trainer {
 namespace {
 
-std::string describe(const Prepared& run, const Communicator& ranks) {
+std::string describe(const Prepared& run, const Ranks& ranks) {
     const Settings& training = run.options.training;
+    const std::int64_t data = ranks.data.size(), all = ranks.world.size();
+    const std::string division =
+        all == data ? "" : fmt::format("{} ranks, tensor {} data {}; ", all, ranks.tensor.size(), data);
     return fmt::format(
-        "{}: {} parameters on {}{}; {} rank{} x batch {}{} = global batch {}; {} training and {} test "
+        "{}: {} parameters on {}{}; {}{} rank{} x batch {}{} = global batch {}; {} training and {} test "
         "samples from {}",
-        run.info->name, run.model->parameters().count(), run.device().description(),
-        training.precision == Precision::bf16 ? ", in bf16" : "", ranks.size(), ranks.size() == 1 ? "" : "s",
+        run.info->name, run.model->parameters().whole_count(), run.device().description(),
+        training.precision == Precision::bf16 ? ", in bf16" : "", division, data, data == 1 ? "" : "s",
         training.batch, training.accumulate > 1 ? fmt::format(" x {}", training.accumulate) : "",
-        training.batch * training.accumulate * ranks.size(), run.data.train.count, run.data.test.count,
+        training.batch * training.accumulate * data, run.data.train.count, run.data.test.count,
         run.data.source);
 }
 
 // Where the world is, and who is in it.
-void introduce(Report& report, const dp_world& world, LogStyle style) {
+void introduce(Report& report, const dp_world& world, const ModelParallel& parallel, LogStyle style) {
     if (style != LogStyle::pytorch) {
         report.line(fmt::format("MASTER_ADDR={} MASTER_PORT={} WORLD_SIZE={} NODES={}", world.master_addr,
                                 world.master_port, world.size, world.nodes));
-        if (style == LogStyle::megatron) report.line(megatron_world_line(world.size));
+        if (style == LogStyle::megatron) report.line(model_parallel_line(world.size, parallel));
         return;
     }
     report.line(fmt::format("MASTER_ADDR: {}\nMASTER_PORT: {}\nWORLD_SIZE: {}\nNODE_RANK: {}",
@@ -152,7 +156,7 @@ struct Run {
     Prepared& prepared;
     bool is_primary;  // prints and writes files
     World& world;
-    Communicator& ranks;
+    Ranks ranks;
     Report& report;
     Watching& watching;
     Survival& survival;
@@ -165,7 +169,8 @@ struct Run {
     ProfileRecorder* recorder;  // null: no --profile
     const Options& options = prepared.options;
     Device& device = prepared.device();
-    MemoryCase memory = prepared.memory_case(ranks.size(), ranks.node_share().value_or(NodeShare{}).fewest);
+    MemoryCase memory =
+        prepared.memory_case(ranks.data.size(), ranks.data.node_share().value_or(NodeShare{}).fewest);
     RunFacts facts = {};
 
     bool has_checkpoints() const { return !options.training.checkpoints.directory.empty(); }
@@ -177,16 +182,16 @@ struct Run {
             report.line(
                 "the CPU computes bf16 in fp32 copies, slower than fp32 and with more memory: use it to see "
                 "what training in bf16 gives");
-        const auto common =
-            DP_TRY(common_memory(available_here(device, here),
-                                 plan != nullptr ? std::optional(plan->peak) : std::nullopt, device, ranks));
+        const auto common = DP_TRY(common_memory(available_here(device, here),
+                                                 plan != nullptr ? std::optional(plan->peak) : std::nullopt,
+                                                 device, ranks.world));
         if (!first.available) first.available = common.available;
         const auto peak = common.peak ? std::optional(*common.peak + more_than_was_measured()) : std::nullopt;
         const auto checked = [&]() -> Result<void> {
             DP_TRY(check_fits(peak));
             return is_primary ? outputs_can_be_written(options.output) : Result<void>();
         };
-        DP_TRY(all_or_none(checked(), device, ranks));
+        DP_TRY(all_or_none(checked(), device, ranks.world));
         report.line(fmt::format("memory per rank: {} of {}",
                                 peak ? size_text(*peak - saved_by_sharing(memory)) + " (measured)"
                                      : needs_text(estimate_memory(memory)),
@@ -217,12 +222,15 @@ struct Run {
     }
 
     void gather_facts(const LaunchContext& here) {
-        facts = {prepared.info->name, device.name(), ranks.name(), ranks.size(), options.training.seed, 0};
+        const Communicator& sums = ranks.tensor.size() > 1 ? ranks.tensor : ranks.data;
+        facts = {prepared.info->name, device.name(),         sums.name(),
+                 ranks.world.size(),  options.training.seed, 0};
         facts.device_name = device.description();
         facts.precision = options.training.precision;
         facts.deterministic = options.device.deterministic;
         facts.threads = threads_of(device.choices(), threads_for(here));
         facts.has_checkpoints = has_checkpoints();
+        facts.tensor_parallel = ranks.tensor.size();
         if (prepared.info->data == DataSet::tokens)
             facts.tokens_per_sample = prepared.model->targets_per_sample();
         if (world.facts() != nullptr) facts.nodes = world.facts()->nodes;
@@ -243,13 +251,14 @@ struct Run {
         const OutputOptions& output = options.output;
         if (output.metrics) {
             auto json = json_of(facts);
-            json["global_batch_size"] = options.training.batch * options.training.accumulate * ranks.size();
+            json["global_batch_size"] =
+                options.training.batch * options.training.accumulate * ranks.data.size();
             auto file = DP_TRY(MetricsFile::open(*output.metrics, name_of_this_run(), json));
             watching.add(std::move(file));
         }
         if (output.tensorboard) {
             const double flops = 3 * prepared.model->forward_flops_per_sample();
-            auto board = DP_TRY(TensorBoard::open(*output.tensorboard, flops, ranks.size()));
+            auto board = DP_TRY(TensorBoard::open(*output.tensorboard, flops, ranks.world.size()));
             watching.add(std::move(board));
         }
         return {};
@@ -260,7 +269,7 @@ struct Run {
         Settings& training = prepared.options.training;
         watching.at_begin(is_primary ? [&] { return open_metrics(); } : std::function<Result<void>()>());
         // Could be made before, so it can be made.
-        const auto schedule = *make_schedule(training, prepared.data.train.count, ranks.size());
+        const auto schedule = *make_schedule(training, prepared.data.train.count, ranks.data.size());
         if (const auto line = steps_left_out(training, schedule)) report.line(*line);
         report.counts(prepared.data.train.count, training.batch * training.accumulate);
         if (options.output.style == LogStyle::pytorch) report.line("Entering training loop...");
@@ -273,7 +282,7 @@ struct Run {
             training.checkpoints.stop_signal = stop_signal;
         }
         if (recorder != nullptr)
-            recorder->follow(prepared.model->parameters(), ranks, device.memory(), schedule.total_steps);
+            recorder->follow(prepared.model->parameters(), ranks.data, device.memory(), schedule.total_steps);
         const auto outcome =
             dp::trainer::train(*prepared.info, *prepared.model, prepared.data, training, device, ranks,
                                watching, world.can_restart() ? &survival : nullptr);
@@ -304,7 +313,7 @@ struct Run {
     // Its files can have become unwritable; then the training is still told of.
     Result<void> profile(const LaunchContext& here, const Plan* plan) {
         std::optional<Peaks> peaks;  // alone, a rank of several would have more
-        if (plan != nullptr && plan->peaks.flops > 0 && plan->peaks.bytes > 0 && ranks.size() == 1)
+        if (plan != nullptr && plan->peaks.flops > 0 && plan->peaks.bytes > 0 && ranks.world.size() == 1)
             peaks = plan->peaks;
         recorder->settle();
         const Profile made =
@@ -316,7 +325,7 @@ struct Run {
             return {};
         }
         report.line(profile_text(made));
-        const auto file = DP_TRY(write_profile(*options.output.profile, made, *recorder, ranks.rank()));
+        const auto file = DP_TRY(write_profile(*options.output.profile, made, *recorder, ranks.world.rank()));
         report.line(fmt::format("profile: {}", file.string()));
         return {};
     }
@@ -330,7 +339,7 @@ struct Run {
         print_if_possible(stdout, samba_line(outcome) + "\n");
         std::fflush(stdout);
         // So that the summary is behind them all. A rank that is lost only now has nothing left to do.
-        (void)all_or_none({}, device, ranks);
+        (void)all_or_none({}, device, ranks.world);
         report.line(samba_summary(outcome));
     }
 
@@ -407,14 +416,14 @@ class Generations {
     std::string contents_;  // of its data
     Run::First first_;
     std::int64_t accumulate_ = 0;  // in a world of the first size
-    std::unique_ptr<Communicator> communicator_;
+    Groups groups_;
     Survival survival_;  // destroyed before all that its state uses
 
     // What the next generation makes anew; what the last one holds may still use the communicator.
     void let_go() {
         if (prepared_) prepared_->device().set_shared_memory({});
-        survival_.keep(std::move(communicator_));
-        communicator_.reset();
+        survival_.keep(std::move(groups_.world));
+        groups_ = {};
     }
 
     // measure-performance has no steps of a training.
@@ -426,12 +435,16 @@ class Generations {
     }
 
     // The data, once, because that takes time.
-    Result<void> prepare() {
+    Result<void> prepare(const Result<ModelParallel>& parallel) {
         // All before the mesh: what cannot work is refused in one line, not in a time-out.
         const auto load = [&]() -> Result<std::string> {
+            const std::int64_t data = DP_TRY(parallel).data;
             if (prepared_) return contents_;
+            Options mine = completed(given_, *choice_->info);
+            if (const dp_world* facts = world_.facts())
+                mine.shape.gpt.layout = layout_of(*parallel, facts->rank);
             Prepared prepared = DP_TRY(prepare_training(
-                completed(given_, *choice_->info), *choice_->info, here_, world_.size(),
+                std::move(mine), *choice_->info, here_, data,
                 [&](const Options& options) {
                     DataRequest request = options.data;
                     request.is_checked = !world_.is_first_of_node();
@@ -458,24 +471,29 @@ class Generations {
         }
         report_.set_primary(is_primary());
         DP_TRY(agree_on_options(world_, choice_, given_));
+        const auto parallel =
+            choose_parallel(completed(given_, *choice_->info), *choice_->info, here_, world_.size());
         const bool is_first = !prepared_;
         if (is_first) {
             report_.line(fmt::format("DataParallel run: {}", world_.size() > 1 ? "True" : "False"));
-            if (const dp_world* facts = world_.facts()) introduce(report_, *facts, given_.output.style);
+            if (const dp_world* facts = world_.facts())
+                introduce(report_, *facts, parallel.value_or(ModelParallel{}), given_.output.style);
         }
         watching_.on_phase(Phase::load);
-        DP_TRY(prepare());
+        DP_TRY(prepare(parallel));
         if (is_first && prepared_->opened.note) report_.line(*prepared_->opened.note);
         const Plan* plan = compiled_->plan(values_of_plan(prepared_->options), here_.omp_threads.has_value(),
                                            prepared_->device());
         if (const auto line = compiled_->line(time_now()); is_first && line) report_.line(*line);
         watching_.on_phase(Phase::communication);
-        communicator_ = DP_TRY(world_.connect(prepared_->device(), here_.gpu.is_part()));
+        groups_ = DP_TRY(world_.connect(prepared_->device(), here_.gpu.is_part(), *parallel));
         if (world_.note()) report_.line(*world_.note());
         if (profiles() && world_.size() > 1)
-            communicator_ =
-                std::make_unique<ProfiledCommunicator>(recorder_->log(), std::move(communicator_));
-        const bool survives = communicator_->survives_deaths();
+            groups_.wrap([&](std::unique_ptr<Communicator> one) {
+                return std::make_unique<ProfiledCommunicator>(recorder_->log(), std::move(one));
+            });
+        // A part of a model dies with its rank.
+        const bool survives = !groups_.divides_model && groups_.world->survives_deaths();
         if (survives) world_.enable_rejoin();
         Settings& training = prepared_->options.training;
         if (!survives || !world_.can_restart() || given_.command == Command::measure)
@@ -484,9 +502,9 @@ class Generations {
             training.peer_copy = 1;
 
         watching_.on_phase(Phase::compute);
-        Run ready{*prepared_,     is_primary(), world_,
-                  *communicator_, report_,      watching_,
-                  survival_,      first_,       profiles() ? &*recorder_ : nullptr};
+        Run ready{*prepared_,      is_primary(), world_,
+                  groups_.ranks(), report_,      watching_,
+                  survival_,       first_,       profiles() ? &*recorder_ : nullptr};
         DP_TRY(ready.check(here_, plan));
         return given_.command == Command::measure ? ready.measure() : ready.train(here_, plan, started_);
     }

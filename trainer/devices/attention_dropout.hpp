@@ -17,12 +17,14 @@ namespace dp::trainer {
 
 class AttentionDropout {
  public:
-    // `head`: its number among all heads of all sequences of the batch.
+    // `head`: its number among this rank's heads of all sequences of the batch.
     DP_ON_BOTH_DEVICES AttentionDropout(const Attention& a, std::int64_t head)
         : key_(a.dropout.key),
           side_(static_cast<std::uint64_t>((a.sequence + 15) / 16 * 8)),
-          first_(static_cast<std::uint64_t>(a.dropout.first_row / a.sequence * a.heads + head) * side_ *
-                 side_),
+          first_(
+              static_cast<std::uint64_t>((a.dropout.first_row / a.sequence + head / a.heads) * a.all_heads +
+                                         a.first_head + head % a.heads) *
+              side_ * side_),
           dropped_(dropped_of(a.dropout.rate)) {}
 
     // The bits of the four weights to which this query and key belong.

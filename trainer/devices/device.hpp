@@ -74,6 +74,8 @@ struct Attention {
     std::int64_t sequence;  // tokens of a sequence; a tensor's rows are the tokens of whole sequences
     std::int64_t heads;
     Dropout dropout = {};  // of the weights (attention_dropout.hpp); the tensor whose rows it counts is y
+    // Where ranks divide the heads: the number of the first one here, and how many there are in all. Dropout follows it.
+    std::int64_t first_head = 0, all_heads = heads;
 };
 
 // Whether a result takes the place of what was there, or is added to it.

@@ -19,9 +19,16 @@ namespace {
 // activations. For many tokens, a multiple of the tiles of a GPU's matrix products.
 constexpr std::int64_t kLogits = std::int64_t{32} << 20, kPartOfActivations = 32, kTile = 128;
 
+constexpr std::int64_t kQueriesKeysValues = 3;  // the blocks of outputs of attention's first linear layer
+
+// How ranks divide a linear layer: each has some of its outputs (column parallel), or some of its inputs and so a part of each
+// output's sum (row parallel).
+enum class Cut { none, outputs, inputs };
+
 struct Weights {
     Parameter* weight;
     Parameter* bias;
+    Cut cut = Cut::none;
 };
 
 // The parameters of a layer.
@@ -36,20 +43,26 @@ struct Activations {
 
 class Gpt final : public LanguageModel {
  public:
-    explicit Gpt(const GptShape& shape) : shape_(shape) {
+    explicit Gpt(const GptShape& shape)
+        : shape_(shape),
+          layout_(shape.layout),
+          width_(layout_.share(shape.hidden)),
+          heads_(layout_.share(shape.heads)) {
         const std::int64_t c = shape.hidden;
         const Initial normal = Initial::normal(shape.initial_deviation);
         // As GPT-2: weights that add to the residual stream begin smaller, the more layers there are.
         const Initial added =
             Initial::normal(shape.initial_deviation / std::sqrt(2.0f * static_cast<float>(shape.layers)));
-        table_ = &parameters_.add("wte", {shape.vocabulary, c}, normal, logit_columns() - shape.vocabulary);
-        positions_ = &parameters_.add("wpe", {shape.sequence, c}, normal);
+        table_ = &parameters_.add("wte", of_all({shape.vocabulary, c}), normal,
+                                  logit_columns() - shape.vocabulary);
+        positions_ = &parameters_.add("wpe", of_all({shape.sequence, c}), normal);
         for (std::int64_t number = 0; number < shape.layers; ++number) {
             const std::string name = "h." + std::to_string(number);
-            blocks_.push_back({norm(name + ".ln_1"), linear(name + ".attn.c_attn", {3 * c, c}, normal),
-                               linear(name + ".attn.c_proj", {c, c}, added), norm(name + ".ln_2"),
-                               linear(name + ".mlp.c_fc", {4 * c, c}, normal),
-                               linear(name + ".mlp.c_proj", {c, 4 * c}, added)});
+            blocks_.push_back({norm(name + ".ln_1"),
+                               column_parallel(name + ".attn.c_attn", {3 * c, c}, normal, kQueriesKeysValues),
+                               row_parallel(name + ".attn.c_proj", {c, c}, added), norm(name + ".ln_2"),
+                               column_parallel(name + ".mlp.c_fc", {4 * c, c}, normal),
+                               row_parallel(name + ".mlp.c_proj", {c, 4 * c}, added)});
         }
         last_.norm = norm("ln_f");
     }
@@ -64,11 +77,12 @@ class Gpt final : public LanguageModel {
         kept_.clear();
         for (std::int64_t i = 0; i <= shape_.layers; ++i) stream_.push_back(numbers(c));
         for (std::int64_t i = 0; i < kept_layers(); ++i)
-            kept_.push_back({numbers(c), statistics(2), numbers(3 * c), numbers(c), statistics(shape_.heads),
-                             numbers(c), numbers(c), statistics(2), numbers(4 * c), numbers(4 * c)});
+            kept_.push_back({numbers(c), statistics(2), numbers(3 * width_), numbers(width_),
+                             statistics(heads_), numbers(c), numbers(c), statistics(2), numbers(4 * width_),
+                             numbers(4 * width_)});
         last_.y = numbers(c);
         last_.saved = statistics(2);
-        gradients_ = {numbers(c), numbers(c), numbers(4 * c)};
+        gradients_ = {numbers(c), numbers(c), numbers(std::max(4 * width_, c))};
         logits_ = device.make(type, {chunk_of(r), logits_length()});
     }
 
@@ -115,17 +129,18 @@ class Gpt final : public LanguageModel {
 
     // 2 per parameter and token, plus the scores: as in Chowdhery et al. 2022, appendix B.
     double forward_flops_per_sample() const override {
-        const double a_token = 2.0 * static_cast<double>(parameters_.count()) +
+        const double a_token = 2.0 * static_cast<double>(parameters_.whole_count()) +
                                2.0 * static_cast<double>(shape_.layers * shape_.hidden * shape_.sequence);
         return a_token * static_cast<double>(shape_.sequence);
     }
     std::int64_t activations_per_sample() const override {
         const std::int64_t c = shape_.hidden;
-        return shape_.sequence * ((shape_.layers + 1) * c + kept_layers() * 15 * c + 7 * c) +
+        return shape_.sequence * ((shape_.layers + 1) * c + kept_layers() * (3 * c + 12 * width_) + 3 * c +
+                                  std::max(4 * width_, c)) +
                statistics_per_sample();
     }
     std::int64_t statistics_per_sample() const override {
-        return shape_.sequence * (kept_layers() * (shape_.heads + 4) + 2 + 1);
+        return shape_.sequence * (kept_layers() * (heads_ + 4) + 2 + 1);
     }
     std::int64_t scratch(std::int64_t rows) const override {
         return chunk_of(rows * shape_.sequence) * logits_length();
@@ -133,13 +148,15 @@ class Gpt final : public LanguageModel {
     std::int64_t widest_operation(std::int64_t rows) const override {
         const std::int64_t r = rows * shape_.sequence, c = shape_.hidden, chunk = chunk_of(r);
         const std::int64_t embedding = (shape_.vocabulary + shape_.sequence + r) * c;
-        const std::int64_t up_and_gelu = 9 * r * c + 4 * c * c + 4 * c;
+        const std::int64_t up_and_gelu = r * c + 8 * r * width_ + 4 * width_ * c + 4 * width_;
         const std::int64_t head = (chunk + shape_.vocabulary) * c + chunk * logits_length();
         return std::max({embedding, up_and_gelu, head});
     }
 
  private:
     GptShape shape_;
+    Layout layout_;
+    std::int64_t width_, heads_;  // of this rank: its part of the hidden size, in whole heads
     Parameter *table_ = nullptr, *positions_ = nullptr;
     std::vector<Block> blocks_;
     Device* device_ = nullptr;
@@ -182,14 +199,33 @@ class Gpt final : public LanguageModel {
         return drops() ? memory : x;
     }
     Attention attention(std::size_t layer) const {
-        return {batch_.sequence, shape_.heads, dropout(shape_.attention_dropout, inside_attention(layer))};
+        return {batch_.sequence, heads_, dropout(shape_.attention_dropout, inside_attention(layer)),
+                layout_.tensor_rank * heads_, shape_.heads};
     }
 
-    Weights norm(const std::string& name) { return linear(name, {shape_.hidden}, Initial::constant(1)); }
-    Weights linear(const std::string& name, Shape weight, Initial initial) {
-        const std::int64_t outputs = weight[0];
+    // What every rank has whole.
+    ParameterPart of_all(Shape shape) const { return whole_part(std::move(shape), !layout_.is_first()); }
+    Weights linear(const std::string& name, ParameterPart weight, ParameterPart bias, Initial initial,
+                   Cut cut) {
         return {&parameters_.add(name + ".weight", std::move(weight), initial),
-                &parameters_.add(name + ".bias", {outputs}, Initial::constant(0))};
+                &parameters_.add(name + ".bias", std::move(bias), Initial::constant(0)), cut};
+    }
+    Weights norm(const std::string& name) {
+        return linear(name, of_all({shape_.hidden}), of_all({shape_.hidden}), Initial::constant(1),
+                      Cut::none);
+    }
+    // `blocks` of outputs, of each of which a rank has its share.
+    Weights column_parallel(const std::string& name, Shape weight, Initial initial, std::int64_t blocks = 1) {
+        const auto share = [&](Shape shape) {
+            return row_part(std::move(shape), blocks, layout_.tensor_rank, layout_.tensor_ranks);
+        };
+        const std::int64_t outputs = weight[0];
+        return linear(name, share(std::move(weight)), share({outputs}), initial, Cut::outputs);
+    }
+    Weights row_parallel(const std::string& name, Shape weight, Initial initial) {
+        const std::int64_t outputs = weight[0];
+        return linear(name, column_part(std::move(weight), layout_.tensor_rank, layout_.tensor_ranks),
+                      of_all({outputs}), initial, Cut::inputs);
     }
 
     // GPT-2's vocabulary is 50257. Matrix units want numbers by the 16 bytes: rows that begin so, and as many columns and rows;
@@ -237,21 +273,37 @@ class Gpt final : public LanguageModel {
                                      norm.bias->gradient);
     }
 
+    // Of a divided layer the ranks' parts of the sum, one of which has the bias, are added up.
     void apply(const Weights& w, const Tensor& x, const Tensor& y) {
-        device_->linear(x, w.weight->compute_copy, w.bias->compute_copy, Activation::none, y);
+        const bool adds_bias = w.cut != Cut::inputs || layout_.is_first();
+        device_->linear(x, w.weight->compute_copy, adds_bias ? w.bias->compute_copy : Tensor(),
+                        Activation::none, y);
+        if (w.cut != Cut::inputs) return;
+        start_sum(y);
+        wait_sums();
     }
     // y = stream + dropout(the layer's output).
     void apply_and_add(const Weights& w, const Tensor& x, std::uint64_t place, const Tensor& stream,
                        const Tensor& y) {
-        if (!drops()) return device_->linear_add(x, w.weight->compute_copy, w.bias->compute_copy, stream, y);
+        if (!drops() && layout_.is_whole())
+            return device_->linear_add(x, w.weight->compute_copy, w.bias->compute_copy, stream, y);
         apply(w, x, y);
         drop(place, y, y);
         device_->add(stream, y);
     }
-    // Sets the gradients of the parameters and of x.
+    // Sets the gradients of the parameters and of x, in other memory than dy. Where each rank has some of the outputs, their parts of
+    // the sum are added up while it makes the parameters' gradients.
     void backward(const Weights& w, const Tensor& dy, const Tensor& x, const Tensor& dx) {
-        backward_parameters(w, dy, x);
         device_->linear_backward_input(dy, w.weight->compute_copy, dx);
+        if (w.cut == Cut::outputs) start_sum(dx);
+        backward_parameters(w, dy, x);
+        if (w.cut == Cut::outputs) wait_sums();
+    }
+    void start_sum(const Tensor& tensor) const {
+        if (tensor_ranks_.start_sum) tensor_ranks_.start_sum(tensor);
+    }
+    void wait_sums() const {
+        if (tensor_ranks_.wait) tensor_ranks_.wait();
     }
     void backward_parameters(const Weights& w, const Tensor& dy, const Tensor& x) {
         device_->linear_backward_parameters(dy, x, w.weight->gradient, w.bias->gradient);
@@ -276,8 +328,8 @@ class Gpt final : public LanguageModel {
     void layer_backward(std::size_t number, const Tensor& dx) {
         const Block& b = blocks_[number];
         const Activations& a = activations(number);
-        const Tensor wide = first(gradients_.wide), narrow = first(gradients_.narrow),
-                     qkv = narrowed(gradients_.wide, 3 * shape_.hidden);
+        const Tensor wide = narrowed(gradients_.wide, 4 * width_), narrow = first(gradients_.narrow),
+                     qkv = narrowed(gradients_.wide, 3 * width_), mixed = narrowed(gradients_.narrow, width_);
         const Tensor d_down = undropped(after_linear(number), dx, narrow);
         backward_parameters(b.down, d_down, first(a.active));
         device_->linear_gelu_backward_input(d_down, b.down.weight->compute_copy, first(a.up), wide);
@@ -285,8 +337,8 @@ class Gpt final : public LanguageModel {
         norm_backward(b.norm2, first(a.middle), first(a.saved2), narrow, dx);
         // The wide buffer is free until attention's gradients.
         backward(b.project, undropped(after_attention(number), dx, narrowed(gradients_.wide, shape_.hidden)),
-                 first(a.mixed), narrow);
-        device_->attention_backward(attention(number), first(a.qkv), first(a.mixed), first(a.sums), narrow,
+                 first(a.mixed), mixed);
+        device_->attention_backward(attention(number), first(a.qkv), first(a.mixed), first(a.sums), mixed,
                                     qkv);
         backward(b.qkv, qkv, first(a.norm1), narrow);
         norm_backward(b.norm1, first(stream_[number]), first(a.saved1), narrow, dx);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "trainer/data/dataset.hpp"
+#include "trainer/models/layout.hpp"
 #include "trainer/models/parameters.hpp"
 
 namespace dp::trainer {
@@ -41,6 +42,16 @@ struct SyncBatchNorm {
     std::int64_t rows(const Tensor& mine) const { return ranks * mine.rows(); }
 };
 
+// The ranks that have the other parts of this model's layers, as the model sees them.
+struct TensorRanks {
+    // Begins to sum a tensor over these ranks, in place, once the device has what it queued so far. All call in the same order.
+    // Empty where the model is whole.
+    std::function<void(const Tensor&)> start_sum;
+    // Until the sums that were begun are there, for what the device does next. A sum that failed stops nothing here: who gave these
+    // functions knows of it.
+    std::function<void()> wait;
+};
+
 class Model {
  public:
     virtual ~Model() = default;
@@ -54,6 +65,9 @@ class Model {
     virtual bool looks_at_whole_batch() const { return false; }
     // Without it, a rank's batch is the whole batch.
     void set_whole_batch(SyncBatchNorm whole) { whole_batch_ = std::move(whole); }
+
+    // Where the model is not whole, before it is used.
+    void set_tensor_ranks(TensorRanks ranks) { tensor_ranks_ = std::move(ranks); }
 
     // Allocates everything for batches of up to `rows` samples. `type`, f32 or bf16: the type of activations,
     // and of a batch's features other than tokens. `seed` is ParameterSet::place()'s.
@@ -90,6 +104,7 @@ class Model {
  protected:
     ParameterSet parameters_;
     SyncBatchNorm whole_batch_;
+    TensorRanks tensor_ranks_;
 };
 
 enum class Optimization { sgd, adam };
@@ -107,6 +122,7 @@ struct GptShape {
     float initial_deviation = 0.02f;  // of the weights
     float hidden_dropout = 0;         // in training, of the embedding and of what is added to the stream
     float attention_dropout = 0;      // in training, of attention's weights
+    Layout layout = {};               // which part of it a rank has; no part of the shape
 };
 
 // A model's options; models ignore those that they do not have.

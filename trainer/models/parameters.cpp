@@ -12,11 +12,22 @@ namespace {
 // Every parameter begins at 256 bytes, which lets cuBLASLt use its widest loads.
 constexpr std::int64_t kAlignment = 64;
 
-// The elements that it takes in memory.
-std::int64_t room_of(const Parameter& parameter) {
-    const std::int64_t elements = elements_of(parameter.shape);
-    const std::int64_t with_spare = elements + elements / parameter.shape.at(0) * parameter.spare_rows;
+// The elements that it takes in memory, in this shape.
+std::int64_t room_of(const Parameter& parameter, const Shape& shape) {
+    const std::int64_t elements = elements_of(shape);
+    const std::int64_t with_spare = elements + elements / shape.at(0) * parameter.spare_rows;
     return (with_spare + kAlignment - 1) / kAlignment * kAlignment;
+}
+std::int64_t room_of(const Parameter& parameter) {
+    return room_of(parameter, parameter.shape);
+}
+std::int64_t whole_room_of(const Parameter& parameter) {
+    return room_of(parameter, parameter.part.whole);
+}
+
+// How often drawing one number calls Random::bits().
+std::uint64_t draws_of(Initial::Kind kind) {
+    return kind == Initial::Kind::uniform ? 1 : kind == Initial::Kind::normal ? 3 : 0;
 }
 
 float draw(const Initial& initial, Random& random) {
@@ -24,11 +35,22 @@ float draw(const Initial& initial, Random& random) {
     return initial.kind == Initial::Kind::normal ? initial.size * random.normal() : initial.size;
 }
 
+// The part's numbers of the whole parameter's.
+void draw_values(const Parameter& parameter, std::uint64_t seed, std::span<float> values) {
+    for (const Extent& extent : extents_of(parameter.part)) {
+        Random random(seed, parameter.number);
+        random.skip(static_cast<std::uint64_t>(extent.there) * draws_of(parameter.initial.kind));
+        std::generate_n(values.begin() + extent.here, extent.count,
+                        [&] { return draw(parameter.initial, random); });
+    }
+}
+
 }  // namespace
 
-Parameter& ParameterSet::add(std::string name, Shape shape, Initial initial, std::int64_t spare_rows) {
-    return parameters_.emplace_back(
-        Parameter{std::move(name), std::move(shape), initial, parameters_.size(), spare_rows});
+Parameter& ParameterSet::add(std::string name, ParameterPart part, Initial initial, std::int64_t spare_rows) {
+    Shape shape = part.shape();
+    return parameters_.emplace_back(Parameter{std::move(name), std::move(part), std::move(shape), initial,
+                                              parameters_.size(), spare_rows});
 }
 
 Buffer& ParameterSet::add_buffer(std::string name, Shape shape, std::vector<float> initial) {
@@ -41,21 +63,18 @@ void ParameterSet::place(Device& device, std::optional<std::uint64_t> seed, Type
     values_ = device.make_of_node(Type::f32, {total});
     compute_copy_ = compute_type == Type::f32 ? values_ : device.make_of_node(compute_type, {total});
     gradients_ = device.make_to_sum(Type::f32, {total});
-    std::int64_t at = 0;
+    std::int64_t at = 0, whole_at = 0;
     for (const bool decays : {true, false}) {
-        for (std::size_t number = 0; number < parameters_.size(); ++number) {
-            Parameter& parameter = parameters_[number];
+        for (Parameter& parameter : parameters_) {
             if ((parameter.shape.size() > 1) != decays) continue;
-            const std::int64_t count = elements_of(parameter.shape);
-            if (seed) {
-                Random random(*seed, number);
-                std::generate_n(initial.begin() + at, count, [&] { return draw(parameter.initial, random); });
-            }
+            if (seed) draw_values(parameter, *seed, std::span(initial).subspan(static_cast<std::size_t>(at)));
             parameter.first = at;
+            parameter.whole_first = whole_at;
             parameter.value = values_.view(at, parameter.shape);
             parameter.compute_copy = compute_copy_.view(at, parameter.shape);
             parameter.gradient = gradients_.view(at, parameter.shape);
             at += room_of(parameter);
+            whole_at += whole_room_of(parameter);
         }
         if (decays) decayed_ = at;
     }
@@ -88,9 +107,21 @@ std::int64_t ParameterSet::count() const {
     return total;
 }
 
+std::int64_t ParameterSet::whole_count() const {
+    std::int64_t total = 0;
+    for (const auto& parameter : parameters_) total += elements_of(parameter.part.whole);
+    return total;
+}
+
 std::int64_t ParameterSet::padded_count() const {
     std::int64_t total = 0;
     for (const auto& parameter : parameters_) total += room_of(parameter);
+    return total;
+}
+
+std::int64_t ParameterSet::whole_padded_count() const {
+    std::int64_t total = 0;
+    for (const auto& parameter : parameters_) total += whole_room_of(parameter);
     return total;
 }
 

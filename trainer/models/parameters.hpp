@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/base/parameter_part.hpp"
 #include "trainer/base/partition.hpp"
 #include "trainer/devices/device.hpp"
 
@@ -36,14 +37,16 @@ struct Initial {
 
 struct Parameter {
     std::string name;
-    Shape shape;
+    ParameterPart part;
+    Shape shape;  // of what is here
     Initial initial;
     std::size_t number;       // in the order of declaration
     std::int64_t spare_rows;  // that its memory has behind its own: zeros, which stay zero
     std::int64_t first = 0;   // of its elements in the memory of all; set by ParameterSet::place, as the rest
-    Tensor value = {};        // f32: what is learnt
-    Tensor compute_copy = {};  // what operations take: `value`, or its copy in bf16
-    Tensor gradient = {};      // f32
+    std::int64_t whole_first = 0;  // the same where a rank has the whole model
+    Tensor value = {};             // f32: what is learnt
+    Tensor compute_copy = {};      // what operations take: `value`, or its copy in bf16
+    Tensor gradient = {};          // f32
 
     // One of these three tensors with the spare rows.
     Tensor with_spare_rows(const Tensor& tensor) const { return tensor.first_rows(shape.at(0) + spare_rows); }
@@ -61,11 +64,14 @@ class ParameterSet {
  public:
     // Declares a parameter or buffer; the reference stays valid. Nothing is allocated before place(). `spare_rows` keep their zeros
     // if nothing but zeros is written to their gradients.
-    Parameter& add(std::string name, Shape shape, Initial initial, std::int64_t spare_rows = 0);
+    Parameter& add(std::string name, ParameterPart part, Initial initial, std::int64_t spare_rows = 0);
+    Parameter& add(std::string name, Shape shape, Initial initial, std::int64_t spare_rows = 0) {
+        return add(std::move(name), whole_part(std::move(shape)), initial, spare_rows);
+    }
     Buffer& add_buffer(std::string name, Shape shape, std::vector<float> initial);
 
     // Allocates on the device and draws the initial values from the seed: every rank draws the same, so no
-    // broadcast is needed (and the hash at the end of a run would tell). Without a seed they are zeros until the caller
+    // broadcast is needed (and the hash at the end of a run would tell); a part has the numbers that the whole would have. Without a seed they are zeros until the caller
     // sets them, and refreshes the compute copy. `compute_type`: the type that the model computes in, f32 or bf16.
     void place(Device& device, std::optional<std::uint64_t> seed, Type compute_type = Type::f32);
 
@@ -81,8 +87,10 @@ class ParameterSet {
     void on_completed(std::function<void(std::size_t)> watcher) { watcher_ = std::move(watcher); }
 
     const std::deque<Parameter>& all() const { return parameters_; }
-    std::int64_t count() const;         // numbers to learn, without padding
+    std::int64_t count() const;         // numbers to learn here, without padding
+    std::int64_t whole_count() const;   // of the whole model
     std::int64_t padded_count() const;  // as they lie in memory
+    std::int64_t whole_padded_count() const;
 
     // All values in one piece, including padding (zeros, which stay zero); first those with weight decay
     // (matrices and kernels), then biases and the like.

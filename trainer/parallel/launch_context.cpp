@@ -43,6 +43,8 @@ LaunchContext read_launch_context() {
     here.slurm_tasks = number("SLURM_NTASKS").value_or(1);
     here.slurm_task = number("SLURM_PROCID").value_or(0);
     here.dp_rank = number("DP_RANK").value_or(0);
+    here.tensor_size = number("DP_TENSOR_SIZE").value_or(1);
+    here.pipeline_size = number("DP_PIPELINE_SIZE").value_or(1);
     here.local_rank = number("LOCAL_RANK").value_or(number("SLURM_LOCALID").value_or(0));
     const char* tiles = std::getenv("DP_TILE_LIST");
     here.gpu = gpu_share(number("DP_TILE_DEVICE").value_or(here.local_rank), tiles ? tiles : "",

@@ -19,6 +19,8 @@ struct LaunchContext {
     int slurm_tasks = 1;             // SLURM_NTASKS
     int slurm_task = 0;              // SLURM_PROCID; 0 in a batch script, too
     int dp_rank = 0;                 // DP_RANK
+    int tensor_size = 1;             // DP_TENSOR_SIZE (--dp-tensor)
+    int pipeline_size = 1;           // DP_PIPELINE_SIZE (--dp-pipeline)
     int local_rank = 0;              // LOCAL_RANK, else SLURM_LOCALID
     int local_size = 1;              // LOCAL_WORLD_SIZE, else tasks on this node as far as Slurm says
     GpuShare gpu;                    // DP_TILE_* (--dp-tiles), else the whole of number local_rank

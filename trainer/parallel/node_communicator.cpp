@@ -295,8 +295,7 @@ std::string first_problem(const std::vector<std::string>& of_all) {
 
 }  // namespace
 
-Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, Device& device,
-                                const NodeSetting& setting) {
+Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, const NodeSetting& setting) {
     const auto wanted = setting.unwanted.empty() ? Result<void>() : fail(Fault::world, setting.unwanted);
     auto memory = wanted.and_then(NodeMemory::make);
     auto sockets = memory.and_then([](const auto&) { return PeerSockets::open(); });
@@ -336,11 +335,10 @@ Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, Device& dev
                                                    *memory, std::move(*sockets));
     made->set_peer(peer);
     DP_TRY(made->start(setting));
-    device.set_shared_memory(
-        {[memory = *memory](std::size_t bytes) { return memory->allocate(bytes); },
-         [memory = *memory](std::size_t bytes) { return memory->allocate_of_node(bytes); },
-         static_cast<std::int64_t>(names.size())});
-    return SharedNodes{std::move(made), ""};
+    SharedMemory of_device{[memory = *memory](std::size_t bytes) { return memory->allocate(bytes); },
+                           [memory = *memory](std::size_t bytes) { return memory->allocate_of_node(bytes); },
+                           static_cast<std::int64_t>(names.size())};
+    return SharedNodes{std::move(made), "", std::move(of_device)};
 }
 
 }  // namespace dp::trainer

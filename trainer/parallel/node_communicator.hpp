@@ -39,13 +39,13 @@ struct SharedNodes {
     std::unique_ptr<Communicator> communicator;
     // Why the ranks share no memory, the same on all; "" if they do, or if each has its own node.
     std::string why_not;
+    SharedMemory memory = {};  // what it is faster for; nothing if they share none
 };
 
-// Returns `world`, or a faster communicator for what `device` makes with make_to_sum() from now on, and for numbers that
+// Returns `world`, or a faster communicator for what a device makes with make_to_sum() once it has `memory`, and for numbers that
 // are reduced at once. It falls back on `world` for all_gather(), for asynchronous sums and broadcasts of other tensors,
 // and for all_reduce() where the nodes have different numbers of ranks or the same ranks in different orders. Every rank
-// calls. The device must outlive the result.
-Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, Device& device,
-                                const NodeSetting& setting);
+// calls.
+Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, const NodeSetting& setting);
 
 }  // namespace dp::trainer

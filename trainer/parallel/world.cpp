@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <numeric>
 #include <sstream>
 #include <string_view>
 #include <vector>
@@ -15,7 +17,6 @@
 #include "trainer/parallel/connected_later.hpp"
 #include "trainer/parallel/gloo.hpp"
 #include "trainer/parallel/host_staged.hpp"
-#include "trainer/parallel/node_communicator.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -63,16 +64,24 @@ Result<std::string> unused_place(Context& context) {
     return "trainer/" + std::string(told.begin(), told.end());
 }
 
-// Every rank's text, of one line, by rank; every rank calls. Rank 0 collects them at `place` in the store. They are
-// cut off where they are too long together.
-Result<std::vector<std::string>> gather(Context& context, const std::string& place, const std::string& mine) {
-    const dp_world& world = context.world();
-    const auto key = [&](std::uint32_t rank) { return fmt::format("{}/{}", place, rank); };
-    DP_TRY(context.set(key(world.rank), mine.substr(0, DP_MAX_VALUE_BYTES / world.size - 1))
-               .map_error(world_error));
+std::vector<std::uint32_t> members_of(const Context& context, const Group& group) {
+    if (!group.members.empty()) return group.members;
+    std::vector<std::uint32_t> all(context.world().size);
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+}
+
+// The text of each rank of the group, of one line, in their order; every one of them calls. The first collects them in the store, at
+// the group's name. They are cut off where they are too long together.
+Result<std::vector<std::string>> gather(Context& context, const Group& group, const std::string& mine) {
+    const std::uint32_t me = context.world().rank;
+    const auto members = members_of(context, group);
+    const auto key = [&](std::uint32_t rank) { return fmt::format("{}/{}", group.name, rank); };
+    DP_TRY(
+        context.set(key(me), mine.substr(0, DP_MAX_VALUE_BYTES / members.size() - 1)).map_error(world_error));
     for (;;) {
         std::string lines;
-        for (std::uint32_t rank = 0; world.rank == 0 && rank < world.size; ++rank) {
+        for (const std::uint32_t rank : me == members.front() ? members : std::vector<std::uint32_t>()) {
             const auto text = context.get(key(rank), kCollects);
             if (!text && text.error().status != DP_ERROR_TIMEOUT)
                 return tl::unexpected(world_error(text.error()));
@@ -83,10 +92,10 @@ Result<std::vector<std::string>> gather(Context& context, const std::string& pla
             lines.append(text->begin(), text->end()).append("\n");
         }
         // Waits for all, who have then said theirs, and names those who do not come.
-        const auto told = DP_TRY(context.broadcast({place, {}}, lines).map_error(world_error));
+        const auto told = DP_TRY(context.broadcast(group, lines).map_error(world_error));
         if (told.empty()) continue;
         std::istringstream all(std::string(told.begin(), told.end()));
-        std::vector<std::string> texts(world.size);
+        std::vector<std::string> texts(members.size());
         for (std::string& text : texts) std::getline(all, text);
         return texts;
     }
@@ -153,8 +162,8 @@ void World::leave_together() {
     (void)context_->barrier({kBeforeTraining, {}});
 }
 
-Result<std::unique_ptr<Communicator>> World::connect(Device& device, bool shares_gpu) {
-    if (!context_) return std::make_unique<SingleCommunicator>();
+Result<Groups> World::connect(Device& device, bool shares_gpu, const ModelParallel& parallel) {
+    if (!context_) return Groups{std::make_unique<SingleCommunicator>()};
     const bool cuda = device.name() == "cuda";
     const std::string kind = cuda && shares_gpu ? "a part of a cuda GPU" : std::string(device.name());
     // Ranks with Gloo and ranks with NCCL would wait for each other for ever.
@@ -165,18 +174,46 @@ Result<std::unique_ptr<Communicator>> World::connect(Device& device, bool shares
     if (cuda && !shares_gpu) {
         auto nccl = DP_TRY(open_nccl(*context_, device, can_restart()));
         nccl->set_peer(peer);
-        return nccl;
+        return Groups{std::move(nccl)};
     }
-    auto gloo = std::make_unique<ConnectedLater>(
-        "gloo", context_->world().rank, size(), [this]() -> Result<std::unique_ptr<Communicator>> {
-            return make_gloo(DP_TRY(mesh_of(*context_, {"trainer", {}})));
-        });
     if (cuda) {
-        auto staged = std::make_unique<HostStaged>(std::move(gloo), device);
+        auto staged = std::make_unique<HostStaged>(mesh({"trainer", {}}), device);
         staged->set_peer(peer);
-        return staged;
+        return Groups{std::move(staged)};
     }
-    return share_memory(std::move(gloo), device);
+    if (parallel.tensor > 1) return divide(device, parallel);
+    auto shared = DP_TRY(share_memory({"trainer", {}}));
+    if (shared.communicator->node_share()) {
+        device.set_shared_memory(shared.memory);
+        // Ranks of one node need no mesh. That of each one alone tells the daemon that it is ready.
+        if (context_->world().nodes == 1)
+            DP_TRY(mesh_of(*context_, {"trainer/alone", {context_->world().rank}}));
+    }
+    return Groups{std::move(shared.communicator)};
+}
+
+// All ranks connect the groups of one dimension before those of the next, so nobody waits for one who waits for others.
+Result<Groups> World::divide(Device& device, const ModelParallel& parallel) {
+    const std::uint32_t rank = context_->world().rank;
+    Groups groups{mesh({"trainer", {}}), true, nullptr, nullptr};
+    if (parallel.data > 1) {
+        auto shared = DP_TRY(share_memory({"trainer/data", parallel.group_of(Dimension::data, rank)}));
+        if (shared.communicator->node_share()) device.set_shared_memory(shared.memory);
+        groups.data = std::move(shared.communicator);
+    }
+    auto shared = DP_TRY(share_memory({"trainer/tensor", parallel.group_of(Dimension::tensor, rank)}));
+    groups.tensor = std::move(shared.communicator);
+    return groups;
+}
+
+// Of all ranks or some, connected when they first need it.
+std::unique_ptr<Communicator> World::mesh(const Group& group) {
+    const auto members = members_of(*context_, group);
+    const auto me = std::ranges::find(members, context_->world().rank) - members.begin();
+    return std::make_unique<ConnectedLater>("gloo", me, static_cast<std::int64_t>(members.size()),
+                                            [this, group]() -> Result<std::unique_ptr<Communicator>> {
+                                                return make_gloo(DP_TRY(mesh_of(*context_, group)));
+                                            });
 }
 
 // For Communicator::set_peer().
@@ -184,22 +221,24 @@ Result<std::optional<std::int64_t>> World::peer_elsewhere() {
     const dp_world& here = context_->world();
     std::vector<std::int64_t> nodes;
     const std::string place = DP_TRY(unused_place(*context_));
-    for (const std::string& node : DP_TRY(gather(*context_, place, std::to_string(here.node_rank))))
+    for (const std::string& node : DP_TRY(gather(*context_, {place, {}}, std::to_string(here.node_rank))))
         nodes.push_back(parse_number<std::int64_t>(node).value_or(0));
     return place_among(nodes, here.rank).peer_before(here.rank);
 }
 
-// If a node has several ranks, they all-reduce in shared memory.
-Result<std::unique_ptr<Communicator>> World::share_memory(std::unique_ptr<Communicator> gloo,
-                                                          Device& device) {
+// The communicator of a group, which all of it call for: if a node has several of its ranks, they all-reduce in shared memory.
+Result<SharedNodes> World::share_memory(const Group& group) {
     NodeSetting setting;
     setting.node = context_->world().node_rank;
-    setting.connect = [this](const std::string& name, std::vector<std::uint32_t> ranks) {
-        return mesh_of(*context_, {"trainer/" + name, std::move(ranks)});
+    const auto members = members_of(*context_, group);
+    setting.connect = [this, name = group.name, members](const std::string& what,
+                                                         std::vector<std::uint32_t> ranks) {
+        for (std::uint32_t& rank : ranks) rank = members[rank];
+        return mesh_of(*context_, {name + "/" + what, std::move(ranks)});
     };
     const std::string place = DP_TRY(unused_place(*context_));
-    setting.gather = [this, place, count = 0](const std::string& mine) mutable {
-        return gather(*context_, fmt::format("{}/{}", place, ++count), mine);
+    setting.gather = [this, place, group, count = 0](const std::string& mine) mutable {
+        return gather(*context_, {fmt::format("{}/{}/{}", place, group.name, ++count), group.members}, mine);
     };
     // As with Gloo, waiting for a stopped or disconnected rank ends with the step.
     setting.on_end = [this](std::function<void()> end) -> std::shared_ptr<void> {
@@ -210,14 +249,11 @@ Result<std::unique_ptr<Communicator>> World::share_memory(std::unique_ptr<Commun
     };
     if (const char* wanted = std::getenv(kNodeMemoryVariable); wanted && std::string_view(wanted) == "0")
         setting.unwanted = fmt::format("{}=0", kNodeMemoryVariable);
-    auto shared = DP_TRY(share_nodes(std::move(gloo), device, setting));
+    auto shared = DP_TRY(share_nodes(mesh(group), setting));
     if (!shared.why_not.empty())
         note_ =
             fmt::format("ranks of a node share no memory, and reduce through Gloo alone: {}", shared.why_not);
-    // Ranks of one node need no mesh. That of each one alone tells the daemon that it is ready.
-    else if (context_->world().nodes == 1 && shared.communicator->node_share())
-        DP_TRY(mesh_of(*context_, {"trainer/alone", {context_->world().rank}}));
-    return std::move(shared.communicator);
+    return shared;
 }
 
 }  // namespace dp::trainer

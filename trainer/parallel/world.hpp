@@ -7,9 +7,11 @@
 #include <optional>
 #include <string>
 
+#include "base/model_parallel.hpp"
 #include "dp/dp.hpp"
-#include "trainer/base/communicator.hpp"
 #include "trainer/devices/device.hpp"
+#include "trainer/parallel/groups.hpp"
+#include "trainer/parallel/node_communicator.hpp"
 
 namespace dp::trainer {
 
@@ -65,9 +67,10 @@ class World {
     // Clears the election. Every rank calls, and none continues before all have called.
     void leave_together();
 
-    // The communicator of all ranks for tensors of this device; World and device must outlive it. Every rank
-    // calls. Fails if the devices differ in kind. `shares_gpu` excludes NCCL, which wants one GPU per rank.
-    Result<std::unique_ptr<Communicator>> connect(Device& device, bool shares_gpu);
+    // The communicators of this rank for tensors of this device; World and device must outlive them. Every rank
+    // calls. Fails if the devices differ in kind. `shares_gpu` excludes NCCL, which wants one GPU per rank. `parallel`: of this
+    // world; GPUs do not divide a model.
+    Result<Groups> connect(Device& device, bool shares_gpu, const ModelParallel& parallel);
     // Why it connected in a slower way, in one line for the user.
     const std::optional<std::string>& note() const { return note_; }
 
@@ -77,7 +80,9 @@ class World {
 
     explicit World(std::optional<Context> context) : context_(std::move(context)) {}
     Result<std::optional<std::int64_t>> peer_elsewhere();
-    Result<std::unique_ptr<Communicator>> share_memory(std::unique_ptr<Communicator> gloo, Device& device);
+    std::unique_ptr<Communicator> mesh(const Group& group);
+    Result<SharedNodes> share_memory(const Group& group);
+    Result<Groups> divide(Device& device, const ModelParallel& parallel);
 };
 
 }  // namespace dp::trainer

@@ -17,13 +17,6 @@ std::string pytorch_line(const LogReport& report, const Schedule& schedule, std:
         100 * static_cast<double>(before) / static_cast<double>(schedule.steps_per_epoch), report.loss);
 }
 
-std::string megatron_world_line(std::int64_t world_size) {
-    return fmt::format(
-        "using world size: {0}, data-parallel-size: {0}, tensor-model-parallel size: 1, "
-        "pipeline-model-parallel size: 1",
-        world_size);
-}
-
 std::string megatron_line(const LogReport& report, const Schedule& schedule) {
     return fmt::format(
         " iteration {:8}/{:8} | consumed samples: {:12} | elapsed time per iteration (ms): {:.1f} | learning "

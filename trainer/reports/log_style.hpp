@@ -17,7 +17,6 @@ inline constexpr std::int64_t kLogInterval = 100;
 // `samples`: the size of the training set; `batch`: samples per rank and step.
 std::string pytorch_line(const LogReport& report, const Schedule& schedule, std::int64_t samples,
                          std::int64_t batch);
-std::string megatron_world_line(std::int64_t world_size);
 std::string megatron_line(const LogReport& report, const Schedule& schedule);
 std::string megatron_test_line(std::int64_t step, double loss, const std::optional<double>& perplexity);
 

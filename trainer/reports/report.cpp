@@ -188,16 +188,18 @@ std::optional<std::string> throughput_problem(const Throughput& throughput, std:
 }
 
 nlohmann::ordered_json json_of(const RunFacts& facts, std::string_view key) {
-    return {{key, facts.model},
-            {"device", facts.device},
-            {"device_name", facts.device_name},
-            {"threads", facts.threads},
-            {"communicator", facts.communicator},
-            {"world_size", facts.world_size},
-            {"nodes", facts.nodes},
-            {"seed", facts.seed},
-            {"precision", name_of(facts.precision)},
-            {"deterministic", facts.deterministic}};
+    nlohmann::ordered_json json{{key, facts.model},
+                                {"device", facts.device},
+                                {"device_name", facts.device_name},
+                                {"threads", facts.threads},
+                                {"communicator", facts.communicator},
+                                {"world_size", facts.world_size},
+                                {"nodes", facts.nodes},
+                                {"seed", facts.seed},
+                                {"precision", name_of(facts.precision)},
+                                {"deterministic", facts.deterministic}};
+    if (facts.tensor_parallel > 1) json["tensor_parallel"] = facts.tensor_parallel;
+    return json;
 }
 
 nlohmann::ordered_json summary_of(const RunFacts& facts, const Outcome& outcome) {

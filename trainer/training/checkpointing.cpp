@@ -18,28 +18,30 @@ std::vector<Place> places_of(const std::deque<Buffer>& buffers) {
     return places;
 }
 
-std::vector<Vector> vectors_of(const Optimizer& optimizer, std::int64_t values) {
+// In the vectors of the whole model.
+std::vector<Place> places_of(const ParameterSet& parameters) {
+    std::vector<Place> places;
+    for (const auto& one : parameters.all()) places.push_back({one.name, one.part.whole, one.whole_first});
+    return places;
+}
+
+std::vector<Vector> vectors_of(const Optimizer& optimizer, const ParameterSet& parameters) {
     std::vector<Vector> vectors;
     for (auto& state : optimizer.state())
-        vectors.push_back({state.name, state.numbers, true, state.first, values});
+        vectors.push_back({state.name, state.numbers, true, state.first, parameters.whole_padded_count(),
+                           parameters.padded_count()});
     return vectors;
 }
 
 std::vector<Vector> vectors_of(const ParameterSet& parameters, const Optimizer& optimizer) {
-    std::vector<Vector> vectors{{"values", parameters.values(), true}};
-    for (auto& state : vectors_of(optimizer, parameters.values().elements()))
-        vectors.push_back(std::move(state));
+    std::vector<Vector> vectors{
+        {"values", parameters.values(), true, 0, parameters.whole_padded_count(), parameters.padded_count()}};
+    for (auto& state : vectors_of(optimizer, parameters)) vectors.push_back(std::move(state));
     if (parameters.buffers()) vectors.push_back({"buffers", parameters.buffers(), false});
     return vectors;
 }
 
 }  // namespace
-
-std::vector<Place> places_of(const ParameterSet& parameters) {
-    std::vector<Place> places;
-    for (const auto& one : parameters.all()) places.push_back({one.name, one.shape, one.first});
-    return places;
-}
 
 Continuation continuation_of(const ModelInfo& info, const Model& model, const Dataset& data,
                              const Settings& settings, const Schedule& schedule, std::int64_t world) {
@@ -60,12 +62,12 @@ Checkpointing::Checkpointing(const TrainingContext& run, const Optimizer& optimi
     : run_(run),
       checkpointer_(
           run.settings.checkpoints,
-          continuation_of(run.info, run.model, run.data, run.settings, run.schedule, run.communicator.size()),
-          run.data.source, vectors_of(run.model.parameters(), optimizer),
-          copy == nullptr ? std::vector<Vector>()
-                          : vectors_of(copy->optimizer(), run.model.parameters().values().elements()),
-          run.device, run.communicator),
-      stop_(run.settings.checkpoints.stop_signal, run.device, run.communicator) {}
+          continuation_of(run.info, run.model, run.data, run.settings, run.schedule, run.ranks.data.size()),
+          run.data.source, placed_parts(run.model.parameters()),
+          vectors_of(run.model.parameters(), optimizer),
+          copy == nullptr ? std::vector<Vector>() : vectors_of(copy->optimizer(), run.model.parameters()),
+          run.device, run.ranks),
+      stop_(run.settings.checkpoints.stop_signal, run.device, run.ranks.world) {}
 
 Result<std::optional<Progress>> Checkpointing::restore() {
     run_.observer.on_phase(Phase::checkpoint);
@@ -76,7 +78,7 @@ Result<std::optional<Progress>> Checkpointing::restore() {
     const std::int64_t step = found->progress.step;
     run_.observer.on_resume(
         {step, checkpointer_.path_of(step), std::string(name_of(run_.settings.precision)), found->precision,
-         found->stopped_by, run_.settings.batch * run_.communicator.size(), found->samples_at_once},
+         found->stopped_by, run_.settings.batch * run_.ranks.data.size(), found->samples_at_once},
         run_.schedule);
     return found->progress;
 }
@@ -96,7 +98,7 @@ Result<void> Checkpointing::after_step(std::int64_t step, const std::function<Pr
     const bool saved = DP_TRY(save(step, progress(), stops ? name_of_signal(signal) : ""));
     if (!stops) return {};
     const Fault fault = saved ? Fault::stopped : Fault::checkpoint;
-    if (run_.communicator.rank() != 0) return fail(fault, "");
+    if (run_.ranks.world.rank() != 0) return fail(fault, "");
     const std::string what = fmt::format("received {}: stopped after step {} of {}", name_of_signal(signal),
                                          step, run_.schedule.total_steps);
     if (!saved)
@@ -111,8 +113,8 @@ Result<void> Checkpointing::after_step(std::int64_t step, const std::function<Pr
 Result<void> Checkpointing::catch_up(const Progress& progress) {
     std::error_code error;
     const bool is_there =
-        run_.communicator.rank() == 0 && std::filesystem::exists(checkpointer_.path_of(progress.step), error);
-    const double known = DP_TRY(largest_of_all_ranks(is_there ? 1 : 0, run_.device, run_.communicator));
+        run_.ranks.world.rank() == 0 && std::filesystem::exists(checkpointer_.path_of(progress.step), error);
+    const double known = DP_TRY(largest_of_all_ranks(is_there ? 1 : 0, run_.device, run_.ranks.world));
     if (known > 0 || progress.step == 0) return {};
     return after_step(progress.step, [&] { return progress; });
 }

@@ -17,9 +17,6 @@
 
 namespace dp::trainer {
 
-// The parameters' current places, for read_vectors(); they have been placed.
-std::vector<Place> places_of(const ParameterSet& parameters);
-
 // What a checkpoint of this training has to have in common with it. The model need not be placed.
 Continuation continuation_of(const ModelInfo& info, const Model& model, const Dataset& data,
                              const Settings& settings, const Schedule& schedule, std::int64_t world);

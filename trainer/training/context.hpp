@@ -3,7 +3,7 @@
 // What the parts of a training share and do not own. training.cpp makes it, and it outlives them.
 #pragma once
 
-#include "trainer/base/communicator.hpp"
+#include "trainer/base/ranks.hpp"
 #include "trainer/data/dataset.hpp"
 #include "trainer/models/model.hpp"
 #include "trainer/training/observer.hpp"
@@ -18,7 +18,7 @@ struct TrainingContext {
     const Settings& settings;
     const Schedule& schedule;
     Device& device;
-    Communicator& communicator;
+    Ranks ranks;
     Observer& observer;
     bool keeps_state = false;  // at the end of each step, for recovery (survival.hpp)
 };

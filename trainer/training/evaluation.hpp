@@ -24,7 +24,7 @@ class Evaluation {
  public:
     explicit Evaluation(const TrainingContext& run)
         : run_(run),
-          shard_(shard_of(run.data.test.count, run.communicator.rank(), run.communicator.size())),
+          shard_(shard_of(run.data.test.count, run.ranks.data.rank(), run.ranks.data.size())),
           batch_(test_batch_of(run.model.activations_per_sample(), run.settings.batch)),
           samples_(run.device, run.data.test, shard_.first, shard_.count, batch_,
                    type_of(run.settings.precision)),
@@ -46,10 +46,11 @@ class Evaluation {
             run_.observer.on_phase(Phase::compute);
             run_.model.evaluate(batch, metrics_);
         }
+        if (!ranks.model_sums()) return tl::unexpected(ranks.model_sums().error());
         const auto all = DP_TRY(ranks.total(get_metrics(run_.device, metrics_)));
         std::int64_t count = 0;
-        for (std::int64_t rank = 0; rank < run_.communicator.size(); ++rank)
-            count += std::min(shard_of(run_.data.test.count, rank, run_.communicator.size()).count, most);
+        for (std::int64_t rank = 0; rank < run_.ranks.data.size(); ++rank)
+            count += std::min(shard_of(run_.data.test.count, rank, run_.ranks.data.size()).count, most);
         return Metrics{all.loss / static_cast<double>(count), all.correct / static_cast<double>(count)};
     }
 

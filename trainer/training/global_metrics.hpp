@@ -28,43 +28,57 @@ inline Metrics get_metrics(Device& device, const Tensor& there) {
 class GlobalMetrics {
  public:
     explicit GlobalMetrics(const TrainingContext& run) : run_(run), sums_(run.device.make(Type::f64, {2})) {
-        if (run.communicator.size() == 1 || !run.model.looks_at_whole_batch()) return;
-        run.model.set_whole_batch({run.communicator.size(), [this](const Tensor& sums) { add_up(sums); }});
+        if (run.ranks.tensor.size() > 1)
+            run.model.set_tensor_ranks(
+                {[this](const Tensor& tensor) { start_tensor_sum(tensor); }, [this] { wait_tensor_sums(); }});
+        if (run.ranks.data.size() == 1 || !run.model.looks_at_whole_batch()) return;
+        run.model.set_whole_batch({run.ranks.data.size(), [this](const Tensor& sums) { add_up(sums); }});
         // The first all-reduce also connects: not in a step, in which ranks may be far apart.
         add_up(sums_);
     }
-    ~GlobalMetrics() { run_.model.set_whole_batch({}); }
+    ~GlobalMetrics() {
+        run_.model.set_whole_batch({});
+        run_.model.set_tensor_ranks({});
+    }
     GlobalMetrics(const GlobalMetrics&) = delete;  // the model points to it
     GlobalMetrics& operator=(const GlobalMetrics&) = delete;
 
-    // The sums over all ranks, per target of a sample. Every rank calls with its own.
+    // The sums over all samples, per target of a sample. Every rank calls with its own: those of the same samples count once.
     Result<Metrics> total(const Metrics& here) {
-        set_metrics(run_.device, here, sums_);
+        set_metrics(run_.device, run_.ranks.counts() ? here : Metrics{}, sums_);
         run_.observer.on_phase(Phase::communication);
-        DP_TRY(run_.communicator.all_reduce(sums_, Reduction::sum));
-        DP_TRY(run_.communicator.confirm());
+        DP_TRY(run_.ranks.world.all_reduce(sums_, Reduction::sum));
+        DP_TRY(run_.ranks.world.confirm());
         const Metrics all = get_metrics(run_.device, sums_);
         DP_TRY(run_.device.status());
         const auto targets = static_cast<double>(run_.model.targets_per_sample());
         return Metrics{all.loss / targets, all.correct / targets};
     }
     // The first failure among the sums that the model's layers requested since the training began.
-    const Result<void>& whole_batches() const { return whole_batches_; }
+    const Result<void>& model_sums() const { return model_sums_; }
     // An error that all ranks see alike and stop at; one of them reports it.
     tl::unexpected<Error> fail(std::string message) const {
-        return dp::trainer::fail(Fault::training, run_.communicator.rank() == 0 ? std::move(message) : "");
+        return dp::trainer::fail(Fault::training, run_.ranks.world.rank() == 0 ? std::move(message) : "");
     }
 
  private:
     const TrainingContext& run_;
     Tensor sums_;
-    Result<void> whole_batches_;
+    Result<void> model_sums_;
 
     // For the model's layers.
     void add_up(const Tensor& sums) {
-        if (!whole_batches_) return;
+        communicate([&] { return run_.ranks.data.small_all_reduce(sums); });
+    }
+    void start_tensor_sum(const Tensor& tensor) {
+        communicate([&] { return run_.ranks.tensor.all_reduce(tensor, Reduction::sum); });
+    }
+    void wait_tensor_sums() {}
+    template <typename Call>
+    void communicate(const Call& call) {
+        if (!model_sums_) return;
         run_.observer.on_phase(Phase::communication);
-        whole_batches_ = run_.communicator.small_all_reduce(sums);
+        model_sums_ = call();
         run_.observer.on_phase(Phase::compute);
     }
 };

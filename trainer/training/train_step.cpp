@@ -24,13 +24,12 @@ OptimizerOptions options_of(const Settings& settings) {
 }
 
 Shard shard_of_rank(const TrainingContext& run, std::int64_t rank) {
-    return shard_of(values_of(run.model), rank, run.communicator.size());
+    return shard_of(values_of(run.model), rank, run.ranks.data.size());
 }
 
 Optimizer optimizer_of(const TrainingContext& run, const Shard& node_part) {
     const OptimizerOptions options = options_of(run.settings);
-    if (run.settings.shard_optimizer)
-        return {options, run.device, shard_of_rank(run, run.communicator.rank())};
+    if (run.settings.shard_optimizer) return {options, run.device, shard_of_rank(run, run.ranks.data.rank())};
     return {options, run.device, node_part, values_of(run.model)};
 }
 
@@ -40,20 +39,20 @@ TrainStep::TrainStep(const TrainingContext& run)
     : run_(run),
       samples_(run.device, run.data.train, 0, run.data.train.count, run.settings.batch,
                type_of(run.settings.precision)),
-      node_part_(run.communicator.node_share().value_or(NodeShare{}).part_of(values_of(run.model))),
-      adds_in_order_(run.device.is_deterministic() && run.communicator.size() > 1 &&
-                     run.communicator.adds_in_order()),
+      node_part_(run.ranks.data.node_share().value_or(NodeShare{}).part_of(values_of(run.model))),
+      adds_in_order_(run.device.is_deterministic() && run.ranks.data.size() > 1 &&
+                     run.ranks.data.adds_in_order()),
       optimizer_(optimizer_of(run, node_part_)),
-      reducer_(run.model.parameters(), run.device, run.communicator, buckets_of(run.model.parameters()),
+      reducer_(run.model.parameters(), run.device, run.ranks.data, buckets_of(run.model.parameters()),
                adds_in_order_),
       skips_bad_steps_(run.settings.clip || run.settings.skip_bad_steps),
       metrics_(run.device.make(Type::f64, {2})),
-      marks_(run.device, run.communicator) {
+      marks_(run.device, run.ranks.data) {
     make_sum();
     if (skips_bad_steps_ || run.settings.log_every > 0)
-        norm_.emplace(run.device, run.communicator, values_of(run.model));
+        norm_.emplace(run.device, run.ranks, run.model.parameters());
     if (run.settings.shard_optimizer && run.keeps_state)
-        copy_.emplace(options_of(run.settings), run.device, shard_of_rank(run, run.communicator.peer()),
+        copy_.emplace(options_of(run.settings), run.device, shard_of_rank(run, run.ranks.data.peer()),
                       run.settings.clip.has_value());
 }
 
@@ -131,14 +130,14 @@ Result<void> TrainStep::make_gradients(const Tensor& indices, std::int64_t numbe
         run_.observer.on_phase(Phase::load);
         Batch batch = samples_.gather(indices.view(part * run_.settings.batch, {run_.settings.batch}));
         batch.draw = {Random(run_.settings.seed, stream).bits(),
-                      (part * run_.communicator.size() + run_.communicator.rank()) * run_.settings.batch};
+                      (part * run_.ranks.data.size() + run_.ranks.data.rank()) * run_.settings.batch};
         run_.observer.on_phase(Phase::compute);
         // Each rank's gradient is its part of the mean over the global batch, so their sum is that mean. The
         // last batch's gradients, in order each batch's, are all-reduced while they are made.
         const bool is_last = part + 1 == run_.settings.accumulate, reduces = is_last || adds_in_order_;
         if (reduces) reducer_.begin(sum_);
         run_.model.forward_backward(batch, 1.0f / static_cast<float>(run_.schedule.global_batch), metrics_);
-        if (!ranks.whole_batches()) return ranks.whole_batches();
+        if (!ranks.model_sums()) return ranks.model_sums();
         if (reduces)
             gradients_ = DP_TRY(reduced());
         else
@@ -169,7 +168,7 @@ Result<double> TrainStep::gradient_norm() {
 }
 
 Progress TrainStep::progress(std::int64_t step) {
-    const Metrics epoch = metrics();
+    const Metrics epoch = run_.ranks.counts() ? metrics() : Metrics{};
     return {step, skipped_, skipped_in_epoch(), bad_in_a_row_, epoch.loss, epoch.correct};
 }
 
@@ -216,7 +215,7 @@ void TrainStep::complete() {
         optimizer_.resume(step - 1 - skipped_);
         return update(step);
     }
-    const NodeShare mine = run_.communicator.node_share().value_or(NodeShare{});
+    const NodeShare mine = run_.ranks.data.node_share().value_or(NodeShare{});
     const auto factor = clip_factor();
     for (const std::int64_t rank : marks_.behind()) {
         const Shard part = NodeShare{rank, mine.ranks, mine.fewest}.part_of(values_of(run_.model));
@@ -253,9 +252,9 @@ void TrainStep::scale(const Shard& part, float factor) {
 // After a change of the values: makes it visible to the ranks of this node.
 Result<void> TrainStep::share_values() {
     run_.model.parameters().refresh_compute_copy(run_.device, node_part_);
-    if (!run_.communicator.node_share()) return {};
+    if (!run_.ranks.data.node_share()) return {};
     run_.observer.on_phase(Phase::communication);
-    auto met = run_.communicator.node_barrier();
+    auto met = run_.ranks.data.node_barrier();
     run_.observer.on_phase(Phase::compute);
     return met;
 }
@@ -263,7 +262,7 @@ Result<void> TrainStep::share_values() {
 // All-gathers the values, of which each rank has updated its part.
 Result<void> TrainStep::gather_values() {
     run_.observer.on_phase(Phase::communication);
-    auto gathered = run_.communicator.all_gather(run_.model.parameters().values());
+    auto gathered = run_.ranks.data.all_gather(run_.model.parameters().values());
     run_.observer.on_phase(Phase::compute);
     return gathered;
 }

@@ -15,6 +15,7 @@
 #include "trainer/training/context.hpp"
 #include "trainer/training/evaluation.hpp"
 #include "trainer/training/train_step.hpp"
+#include "trainer/training/whole_parameters.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -41,7 +42,7 @@ class Run {
  public:
     explicit Run(const TrainingContext& run)
         : run_(run),
-          sampler_(run.data.train.count, run.settings.batch, run.communicator.rank(), run.communicator.size(),
+          sampler_(run.data.train.count, run.settings.batch, run.ranks.data.rank(), run.ranks.data.size(),
                    run.settings.seed),
           ranks_(run),
           train_step_(run),
@@ -78,7 +79,7 @@ class Run {
             wanted.push_back({part_of(optimizer)});
             if (copy != nullptr) wanted.back().push_back(part_of(copy->optimizer()));
         }
-        DP_TRY(survival.give(source, wanted, parameters.buffers(), run_.device, run_.communicator));
+        DP_TRY(survival.give(source, wanted, parameters.buffers(), run_.device, run_.ranks.world));
         resumed_ = source.progress;
         DP_TRY(train_step_.resume(resumed_));
         return checkpointing_ ? checkpointing_->catch_up(resumed_) : Result<void>();
@@ -197,13 +198,13 @@ class Run {
         const auto& [name, read] = *run_.settings.begin_with;
         run_.observer.on_phase(Phase::load);
         const auto hash = read(run_.model.parameters(), run_.device);
-        DP_TRY(all_or_none(hash ? Result<void>() : tl::unexpected(hash.error()), run_.device,
-                           run_.communicator));
-        const bool is_same = DP_TRY(equal_on_all_ranks(*hash, run_.device, run_.communicator));
+        DP_TRY(
+            all_or_none(hash ? Result<void>() : tl::unexpected(hash.error()), run_.device, run_.ranks.world));
+        const bool is_same = DP_TRY(equal_on_all_ranks(*hash, run_.device, run_.ranks.world));
         if (!is_same)
             return fail(
                 Fault::usage,
-                run_.communicator.rank() == 0
+                run_.ranks.world.rank() == 0
                     ? fmt::format("{}: the ranks read different weights there; give all the same", name)
                     : "");
         run_.observer.on_given_values(fmt::format("the weights are those of {}", name));
@@ -302,17 +303,17 @@ class LiveRun final : public Remains {
  public:
     explicit LiveRun(const TrainingContext& context)
         : schedule_(context.schedule),
-          context_{context.info,   context.model,        context.data,     context.settings,   schedule_,
-                   context.device, context.communicator, context.observer, context.keeps_state},
+          context_{context.info,   context.model, context.data,     context.settings,   schedule_,
+                   context.device, context.ranks, context.observer, context.keeps_state},
           run_(context_) {}
 
     Result<Outcome> train(Survival* survival, const std::optional<Survival::Source>& source) {
-        auto& [info, model, data, settings, schedule, device, communicator, observer, keeps_state] = context_;
+        auto& [info, model, data, settings, schedule, device, ranks, observer, keeps_state] = context_;
         DP_TRY(device.status());
         DP_TRY(source ? run_.restore(*survival, *source) : run_.restore());
         if (survival != nullptr && survival->is_restart())
             observer.on_recovery(survival->done(run_.resumed_step(), source));
-        DP_TRY(all_or_none(observer.on_begin(), device, communicator));
+        DP_TRY(all_or_none(observer.on_begin(), device, ranks.world));
         Outcome outcome{};
         outcome.schedule = schedule;
         for (std::int64_t number = run_.first_epoch(); number <= schedule.epochs; ++number) {
@@ -321,14 +322,13 @@ class LiveRun final : public Remains {
         }
         run_.count(outcome);
         if (survival != nullptr) outcome.recovered = survival->totals();
-        outcome.train_seconds = DP_TRY(largest_of_all_ranks(outcome.train_seconds, device, communicator));
+        outcome.train_seconds = DP_TRY(largest_of_all_ranks(outcome.train_seconds, device, ranks.world));
         outcome.samples_per_second =
             static_cast<double>((schedule.total_steps - outcome.resumed) * schedule.global_batch) /
             outcome.train_seconds;
-        outcome.parameters = model.parameters().download(device);
+        outcome.parameters = DP_TRY(whole_parameters(model.parameters(), ranks, device));
         outcome.parameters_hash = hash_of(outcome.parameters);
-        outcome.equal_on_all_ranks =
-            DP_TRY(equal_on_all_ranks(outcome.parameters_hash, device, communicator));
+        outcome.equal_on_all_ranks = DP_TRY(equal_on_all_ranks(outcome.parameters_hash, device, ranks.world));
         return outcome;
     }
 
@@ -346,35 +346,35 @@ class LiveRun final : public Remains {
  private:
     Schedule schedule_;
     TrainingContext context_;
-    const std::int64_t world_ = context_.communicator.size();
+    const std::int64_t world_ = context_.ranks.world.size();
     Run run_;
 };
 
 }  // namespace
 
 Result<void> repeat_step(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
-                         Device& device, Communicator& communicator, std::int64_t steps, Observer& observer) {
-    const auto schedule = DP_TRY(make_schedule(settings, data.train.count, communicator.size()));
+                         Device& device, const Ranks& ranks, std::int64_t steps, Observer& observer) {
+    const auto schedule = DP_TRY(make_schedule(settings, data.train.count, ranks.data.size()));
     place_model(model, settings, settings.seed, device);
-    const TrainingContext context{info, model, data, settings, schedule, device, communicator, observer};
+    const TrainingContext context{info, model, data, settings, schedule, device, ranks, observer};
     Run run(context);
     DP_TRY(device.status());
     return run.repeat(steps);
 }
 
 Result<Outcome> train(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
-                      Device& device, Communicator& communicator, Observer& observer, Survival* survival) {
-    const auto schedule = DP_TRY(make_schedule(settings, data.train.count, communicator.size()));
+                      Device& device, const Ranks& ranks, Observer& observer, Survival* survival) {
+    const auto schedule = DP_TRY(make_schedule(settings, data.train.count, ranks.data.size()));
     std::optional<Survival::Source> source;
     if (survival != nullptr && survival->is_restart())
-        source = DP_TRY(survival->ask(model.parameters().padded_count(), device, communicator));
+        source = DP_TRY(survival->ask(model.parameters().padded_count(), device, ranks.world));
     // What another rank gives needs no beginning.
     place_model(model, settings, source ? std::nullopt : std::optional(settings.seed), device);
     // Without copies the parts of a sharded optimizer die with their ranks.
-    const bool keeps = survival != nullptr && communicator.size() > 1 && communicator.survives_deaths() &&
-                       (!settings.shard_optimizer || settings.peer_copy > 0);
+    const bool keeps = survival != nullptr && ranks.tensor.size() == 1 && ranks.data.size() > 1 &&
+                       ranks.data.survives_deaths() && (!settings.shard_optimizer || settings.peer_copy > 0);
     auto live = std::make_unique<LiveRun>(
-        TrainingContext{info, model, data, settings, schedule, device, communicator, observer, keeps});
+        TrainingContext{info, model, data, settings, schedule, device, ranks, observer, keeps});
     auto outcome = live->train(survival, source);
     if (!outcome && outcome.error().fault == Fault::world && survival != nullptr)
         survival->keep(std::move(live));

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "trainer/base/communicator.hpp"
+#include "trainer/base/ranks.hpp"
 #include "trainer/data/dataset.hpp"
 #include "trainer/models/model.hpp"
 #include "trainer/training/observer.hpp"
@@ -36,11 +36,10 @@ struct Outcome {
 // Trains `model`, which is not placed yet or was used by the training that `survival` holds. Every rank calls it with the
 // same settings and data. `survival`: null if no process survives a death.
 Result<Outcome> train(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
-                      Device& device, Communicator& communicator, Observer& observer,
-                      Survival* survival = nullptr);
+                      Device& device, const Ranks& ranks, Observer& observer, Survival* survival = nullptr);
 
 // Repeats a training step on the same batch, to measure it. The observer hears of each. Every rank calls.
 Result<void> repeat_step(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
-                         Device& device, Communicator& communicator, std::int64_t steps, Observer& observer);
+                         Device& device, const Ranks& ranks, std::int64_t steps, Observer& observer);
 
 }  // namespace dp::trainer

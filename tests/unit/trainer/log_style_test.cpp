@@ -20,9 +20,6 @@ TEST(LogStyle, IsPytorchsOfTheCycloneTutorial) {
 }
 
 TEST(LogStyle, IsMegatronsOfTheDliTutorial) {
-    EXPECT_EQ(megatron_world_line(4),
-              "using world size: 4, data-parallel-size: 4, tensor-model-parallel size: 1, "
-              "pipeline-model-parallel size: 1");
     EXPECT_EQ(
         megatron_line({{1, 100, 100}, 7.44895, 0.5373, 5.822e-5, 1.303, 0}, {100, 100, 1, 8}),
         " iteration      100/     100 | consumed samples:          800 | elapsed time per iteration (ms): "

@@ -35,7 +35,7 @@ TEST(OursFor, NamesOptionsThatThereAre) {
     for (const OptionRow& row : list.rows()) all += "," + row.names;
     all += ",";
     for (const char* theirs :
-         {"--learning-rate", "--micro-batch-size", "--global-batch-size", "--train-iters", "--save", "--load",
+         {"--learning-rate", "--train-batch-size", "--global-batch-size", "--train-iters", "--save", "--load",
           "--momentum", "--betas", "--accumulate-grad-batches", "--fp16"}) {
         const auto ours = ours_for(theirs);
         ASSERT_TRUE(ours) << theirs;

@@ -64,7 +64,9 @@ inline Result<SharedNodes> join_nodes(::gloo::rendezvous::Store& store, const st
         }
         return Result<std::vector<std::string>>(std::move(all));
     };
-    return share_nodes(make_gloo(connect(store, "world", rank, nodes.size())), device, setting);
+    auto shared = share_nodes(make_gloo(connect(store, "world", rank, nodes.size())), setting);
+    if (shared && shared->memory.of_rank) device.set_shared_memory(shared->memory);
+    return shared;
 }
 
 // Runs `rank_main(store, rank)` as each rank, a thread each.

@@ -30,6 +30,7 @@ const std::map<std::string, Words> kTried{
     {"--seq-length", {"--seq-length=128"}},
     {"--vocab-size", {"--vocab-size=60000"}},
     {"--recompute", {"--recompute"}},
+    {"--tensor-parallel", {"--tensor-parallel=2"}},
     {"--init-from", {"--init-from=weights"}},
     {"--init-method-std", {"--init-method-std=0.1"}},
     {"--hidden-dropout", {"--hidden-dropout=0.1"}},

@@ -295,10 +295,11 @@ TEST(Options, ThatDoNothingAreSaidToDoNothing) {
 TEST(Options, OfOtherProgramsAreTakenOrOursIsNamed) {
     EXPECT_EQ(options({"--optimizer=adamw"}).training.optimizer, Optimization::adam);
     EXPECT_EQ(options({"--gradient-accumulation-steps=3"}).training.accumulate, 3);
+    EXPECT_EQ(options({"--micro-batch-size=3"}).training.batch, 3);
     for (const auto& [theirs, ours] :
          {std::pair<const char*, const char*>{"--learning-rate=1", "--lr"},
-          {"--micro-batch-size=4", "--batch-size"},
-          {"--micro_batch_size", "--batch-size"},
+          {"--train-batch-size=4", "--batch-size"},
+          {"--train_batch_size", "--batch-size"},
           {"--global-batch-size=8", "--batch-size and --gradient-accumulation-steps"},
           {"--train-iters=10", "--steps"},
           {"--model_name_or_path=gpt2", "--init-from"},

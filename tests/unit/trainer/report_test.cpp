@@ -107,8 +107,10 @@ TEST(Summary, TheManualPageHasEveryKeyAndNoOther) {
     skipping.skipped = 1;
     skipping.resumed = 300;
     skipping.recovered.recoveries = 1;
+    skipping.last.test_perplexity = 2;
     RunFacts saving = facts();
     saving.has_checkpoints = true;
+    saving.tensor_parallel = 2;
     saving.tokens_per_sample = 256;
     const auto summary = summary_of(saving, skipping);
     for (const auto& item : summary.items()) printed.insert(item.key());

@@ -11,7 +11,10 @@
 
 #include "devices.hpp"
 #include "saved_training.hpp"
+#include "thread_grid.hpp"
 #include "trainer/base/partition.hpp"
+#include "trainer/checkpoint/gathered_numbers.hpp"
+#include "trainer/models/gpt.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -49,7 +52,7 @@ TEST_P(Shards, ComeBackWhereTheParametersAreNow) {
             EXPECT_EQ(static_cast<std::int64_t>(std::filesystem::file_size(file)),
                       shard_bytes(manifest.vectors, rank, world));
         }
-        const std::vector<Place> now{{"a", {2, 2}, 4}, {"b", {3}, 0}};
+        const std::vector<PlacedPart> now{{"a", whole_part({2, 2}), 4, 4}, {"b", whole_part({3}), 0, 0}};
         const std::vector<Vector> vectors{{"running", numbers(5, -9), false},
                                           {"values", numbers(9, -9), true}};
         const auto read = read_vectors(directory.path(), manifest, now, vectors, device());
@@ -84,7 +87,9 @@ TEST_P(Shards, AreTheSameOfRanksThatHoldTheirPartsOnly) {
         for (std::int64_t rank = 0; rank < 4; ++rank) {
             const Shard part = shard_of(11, rank, 4);
             const Vector held{"m", numbers(part.count, -50), true, part.first, 11};
-            const auto read = read_vectors(directory.path(), manifest, places, {held}, device());
+            const auto read = read_vectors(directory.path(), manifest,
+                                           {{"a", whole_part({2, 2}), 1, 1}, {"b", whole_part({3}), 7, 7}},
+                                           {held}, device());
             ASSERT_TRUE(read) << read.error().message;
             const auto found = device().values_of<float>(held.numbers);
             for (std::int64_t i = 0; i < part.count; ++i) {
@@ -95,6 +100,79 @@ TEST_P(Shards, AreTheSameOfRanksThatHoldTheirPartsOnly) {
                     << world << " ranks, number " << place;
             }
         }
+    }
+}
+
+// Of a gpt that ranks divide, two with the same part of it each, and of one that they have whole; and read back by ranks that divide
+// it otherwise.
+TEST(DividedShards, AreThoseOfTheWholeToTheBit) {
+    const Scratch whole_directory, directory;
+    const auto state_of = [](const LanguageModel& model, Device& device) {
+        // A second vector, whose numbers tell where they belong.
+        std::vector<float> state(static_cast<std::size_t>(model.parameters().padded_count()));
+        for (const Parameter& one : model.parameters().all())
+            for (const Extent& extent : extents_of(one.part))
+                std::iota(state.begin() + one.first + extent.here,
+                          state.begin() + one.first + extent.here + extent.count,
+                          static_cast<float>(one.whole_first + extent.there));
+        return upload(device, {static_cast<std::int64_t>(state.size())}, state);
+    };
+    const auto vectors_of = [&](const LanguageModel& model, Device& device, const Shard& held) {
+        const ParameterSet& all = model.parameters();
+        const std::int64_t whole = all.whole_padded_count(), here = all.padded_count();
+        return std::vector<Vector>{
+            {"values", all.values(), true, 0, whole, here},
+            {"m", state_of(model, device).view(held.first, {held.count}), true, held.first, whole, here}};
+    };
+    const GptShape shape{2, 24, 6, 10, 37};
+    const auto with = [&](std::int64_t rank, std::int64_t ranks, Device& device,
+                          std::optional<std::uint64_t> seed) {
+        GptShape mine = shape;
+        mine.layout = {rank, ranks};
+        auto model = make_language_model(mine);
+        model->place(device, seed, 1);
+        return model;
+    };
+    const auto device = open_cpu(1);
+    const auto one = with(0, 1, *device, 5);
+    Manifest manifest;
+    for (const Parameter& parameter : one->parameters().all())
+        manifest.training.parameters.push_back({parameter.name, parameter.shape, parameter.first});
+    const auto whole = vectors_of(*one, *device, {0, one->parameters().padded_count()});
+    for (const auto& vector : whole) manifest.vectors.push_back({vector.name, vector.elements()});
+    for (std::int64_t rank = 0; rank < 4; ++rank)
+        manifest.shards.push_back(
+            {hex_of(
+                 write_shard(whole_directory.path() / shard_name(rank, 4), whole, rank, 4, *device)->digest),
+             0, 0});
+
+    ThreadGrid({2, 2, 1}).run([&](const Ranks& ranks) {
+        const auto mine = open_cpu(1);
+        const auto model = with(ranks.tensor.rank(), 2, *mine, 5);
+        const ParameterSet& all = model->parameters();
+        const auto held = vectors_of(*model, *mine, shard_of(all.padded_count(), ranks.data.rank(), 2));
+        GatheredNumbers gathered(placed_parts(all), ranks.data.rank() == 0, *mine, ranks.world);
+        const auto name = shard_name(ranks.world.rank(), 4);
+        ASSERT_TRUE(write_shard(directory.path() / name, held, ranks.world.rank(), 4, *mine, &gathered));
+        EXPECT_EQ(contents_of(directory / name), contents_of(whole_directory / name));
+    });
+    for (std::int64_t rank = 0; rank < 3; ++rank) {
+        const auto mine = open_cpu(1), expected = open_cpu(1);
+        const auto model = with(rank, 3, *mine, std::nullopt), drawn = with(rank, 3, *expected, 5);
+        const std::int64_t count = model->parameters().padded_count();
+        for (std::int64_t part = 0; part < 2; ++part) {
+            const Shard held = shard_of(count, part, 2);
+            const Tensor m = mine->make(Type::f32, {held.count});
+            mine->zero(m);
+            const auto read = read_vectors(
+                directory.path(), manifest, placed_parts(model->parameters()),
+                {{"values", model->parameters().values(), true}, {"m", m, true, held.first, count}}, *mine);
+            ASSERT_TRUE(read) << read.error().message;
+            EXPECT_EQ(mine->values_of<float>(m),
+                      mine->values_of<float>(state_of(*drawn, *mine).view(held.first, {held.count})));
+        }
+        EXPECT_EQ(mine->values_of<float>(model->parameters().values()),
+                  expected->values_of<float>(drawn->parameters().values()));
     }
 }
 
@@ -137,7 +215,8 @@ TEST_P(Shards, OfAnotherLengthAreRefused) {
         .value();
     for (const auto& vector :
          {Vector{"running", numbers(6, 0), false}, {"m", numbers(8, 0), true}, {"v", numbers(8, 0), true}}) {
-        const auto read = read_vectors(directory.path(), manifest, {{"a", {8}, 0}}, {vector}, device());
+        const auto read =
+            read_vectors(directory.path(), manifest, {{"a", whole_part({8}), 0, 0}}, {vector}, device());
         ASSERT_FALSE(read) << vector.name;
         EXPECT_EQ(read.error().fault, Fault::checkpoint);
         EXPECT_THAT(read.error().message, ::testing::HasSubstr(vector.name));

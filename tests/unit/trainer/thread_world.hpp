@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <barrier>
 #include <cstddef>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -19,6 +20,10 @@ class ThreadWorld {
  public:
     explicit ThreadWorld(std::int64_t size)
         : size_(size), shown_(static_cast<std::size_t>(size)), meet_(size) {}
+
+    std::int64_t size() const { return size_; }
+    // The communicator of a rank, which one thread uses.
+    std::unique_ptr<Communicator> member(std::int64_t rank) { return std::make_unique<Member>(*this, rank); }
 
     // Runs `rank_main(communicator)` as each rank and waits for all of them. No rank may return early.
     template <typename Main>

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks of the cluster that divide the layers of gpt learn what one rank learns, go on in any other shape, and end together."""
+import json
+import os
+import pathlib
+import re
+import signal
+
+import pytest
+from localcluster.harness import BUILD, until
+
+TRAINER = os.path.join(BUILD, "bin/trainer")
+GPT = ["--model=gpt", "--num-layers=2", "--hidden-size=32", "--num-attention-heads=4", "--seq-length=32", "--data-dir=divided.tokens",
+       "--device=cpu", "--seed=7", "--lr=1e-3", "--clip-grad=1"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def text(cluster):
+    lines = "".join(f"{number} sheep and {number * 7 % 11} dogs go over the hill, and {number % 3} come back\n" for number in range(3000))
+    cluster.run("cat > divided.txt", cwd="/home/alice", input=lines, check=True)
+    cluster.run([TRAINER, "prepare", "--text=divided.txt", "--tokenizer=bytes", "--output=divided.tokens"], cwd="/home/alice", check=True)
+
+
+def train(cluster, ranks, *words, per_node=None, code=0):
+    nodes = ["-N1"] if ranks == 1 or per_node == ranks else ["-N2", f"--ntasks-per-node={per_node or ranks // 2}"]
+    done = cluster.run(["srun", *nodes, f"-n{ranks}", "--dp-world=auto", *[word for word in words if word.startswith("--dp-")], TRAINER, *GPT,
+                        *[word for word in words if not word.startswith("--dp-")]], cwd="/home/alice", timeout=180)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def summary(done):
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def alone(cluster):
+    return summary(train(cluster, 1, "--steps=40", "--batch-size=8"))
+
+
+@pytest.mark.parametrize("ranks, tensor, per_node", [(2, 2, 2), (2, 2, 1), (4, 2, 4), (4, 2, 2), (4, 4, 2), (8, 2, 4), (8, 4, 4)])
+def test_ranks_that_divide_the_layers_learn_what_one_learns(cluster, alone, ranks, tensor, per_node):
+    """On one node, and with layers that are divided between nodes."""
+    done = train(cluster, ranks, f"--dp-tensor={tensor}", "--steps=40", f"--batch-size={8 * tensor // ranks}", per_node=per_node)
+    result = summary(done)
+    assert result["final_loss"] == pytest.approx(alone["final_loss"], rel=1e-5)
+    assert result["test_loss"] == pytest.approx(alone["test_loss"], rel=1e-5)
+    assert result["parameters"] == alone["parameters"] and result["parameters_equal_on_all_ranks"] is True
+    assert result["tensor_parallel"] == tensor and result["global_batch_size"] == 8
+    assert f"{ranks} ranks, tensor {tensor} data {ranks // tensor}; " in done.stdout
+    cluster.assert_nothing_left()
+
+
+def test_the_line_of_megatron_tells_the_shape(cluster):
+    done = train(cluster, 4, "--tensor-model-parallel-size=2", "--steps=2", "--log-style=megatron")
+    assert ("using world size: 4, data-parallel-size: 2, tensor-model-parallel size: 2, pipeline-model-parallel size: 1" in done.stdout)
+
+
+def test_it_goes_on_in_any_shape(cluster, alone):
+    """Two nodes, then one rank, then four ranks for each layer."""
+    cluster.run(["rm", "-rf", "divided"], cwd="/home/alice", check=True)
+    saved = ["--checkpoint-dir=divided", "--eval-interval=10"]
+    train(cluster, 4, "--dp-tensor=2", "--steps=10", "--batch-size=4", *saved)
+    one = train(cluster, 1, "--steps=20", "--batch-size=8", *saved)
+    assert "from step 10" in one.stdout or "step-000000010" in one.stdout, one.stdout
+    last = summary(train(cluster, 4, "--dp-tensor=4", "--steps=40", "--batch-size=8", *saved))
+    assert last["resumed_from_step"] == 20
+    assert last["final_loss"] == pytest.approx(alone["final_loss"], rel=1e-5)
+    # And everybody reads it.
+    written = cluster.run([TRAINER, "generate", "--checkpoint-dir=divided", "--data-dir=divided.tokens", "--tokens=20"], cwd="/home/alice")
+    assert written.returncode == 0 and len(written.stdout) >= 20, written.stderr
+
+
+@pytest.mark.parametrize("ranks, words, complaint", [
+    (4, ["--tensor-parallel=4", "--num-attention-heads=2"], "--tensor-parallel 4 does not divide --num-attention-heads 2; give 1 or 2"),
+    (2, ["--dp-tensor=2", "--tensor-parallel=1"], "--tensor-parallel 1, but the step has --dp-tensor=2; give the same, or leave one out"),
+    (4, ["--tensor-parallel=3"], "4 ranks cannot be divided by --tensor-parallel 3; give 1, 2 or 4, or a multiple of 3 ranks"),
+    (2, ["--dp-tensor=2", "--model=linear"], "linear is not divided among ranks; leave --dp-tensor=2 out, or give --model=gpt"),
+    (2, ["--dp-pipeline=2"], "--dp-pipeline=2: the trainer has no pipeline of stages; leave it out"),
+    (2, ["--dp-tensor=2", "--bf16"], "--dp-tensor=2 computes in fp32 only; give --precision=fp32, or leave it out"),
+])
+def test_what_cannot_be_divided_is_refused_in_one_line(cluster, ranks, words, complaint):
+    if "--model=linear" in words:
+        dp = [word for word in words if word.startswith("--dp-")]
+        done = cluster.run(["srun", "-N2", f"-n{ranks}", "--dp-world=auto", *dp, TRAINER, "--model=linear"], cwd="/home/alice", timeout=60)
+    else:
+        done = train(cluster, ranks, *words, code=2)
+    assert done.returncode == 2
+    assert done.stderr.count(complaint) == 1, done.stderr
+    cluster.assert_nothing_left()
+
+
+@pytest.mark.parametrize("victim", [0, 3])
+def test_a_rank_that_dies_ends_all_others_alike(cluster, victim):
+    """Nobody ends them: each finds out by its connections, whichever of its groups had the dead one."""
+    step = cluster.popen(["srun", "-N2", "--ntasks-per-node=2", "--kill-on-bad-exit=0", "--dp-world=auto", "--dp-tensor=2", "--dp-on-failure=report",
+                          "sh", "-c", f"{TRAINER} {' '.join(GPT)} --epochs=1000 --log-interval=1 --metrics=divided.jsonl; code=$?; echo rank $RANK: $code; exit $code"],
+                         cwd="/home/alice")
+    metrics = pathlib.Path(cluster.host_path("/home/alice/divided.jsonl"))
+    until(lambda: metrics.exists() and metrics.read_text(encoding="utf-8").count('"step"') > 3, 60, "the first steps")
+    for process in cluster.processes():
+        if process["command"].startswith(TRAINER):
+            with open(f"/proc/{process['pid']}/environ", "rb") as file:
+                if f"\0RANK={victim}\0".encode() in b"\0" + file.read():
+                    os.kill(process["pid"], signal.SIGKILL)
+    out, err = step.communicate(timeout=15)
+    codes = dict(re.findall(r"(?m)^rank (\d): (\d+)$", out))
+    assert codes == {str(rank): "137" if rank == victim else "4" for rank in range(4)}, (out, err)
+    metrics.unlink()
+    cluster.assert_nothing_left()
+
+
+def test_a_death_begins_all_again_from_the_checkpoint(cluster):
+    """A part of a model dies with its rank, so nobody goes on with what is in memory."""
+    cluster.run(["rm", "-rf", "restarted", "restarted.jsonl"], cwd="/home/alice", check=True)
+    step = cluster.popen(["srun", "-N2", "--ntasks-per-node=2", "--dp-world=auto", "--dp-tensor=2", "--dp-on-failure=restart", TRAINER, *GPT,
+                          "--steps=1500", "--checkpoint-dir=restarted", "--save-interval=50", "--log-interval=10", "--metrics=restarted.jsonl"],
+                         cwd="/home/alice")
+    metrics = pathlib.Path(cluster.host_path("/home/alice/restarted.jsonl"))
+    until(lambda: metrics.exists() and metrics.read_text(encoding="utf-8").count('"step"') > 12, 60, "120 steps")
+    victims = []
+    for process in cluster.processes(["node02"]):
+        if process["command"].startswith(TRAINER):
+            with open(f"/proc/{process['pid']}/environ", "rb") as file:
+                if b"\0RANK=3\0" in b"\0" + file.read():
+                    victims.append(process["pid"])
+    assert len(victims) == 1
+    os.kill(victims[0], signal.SIGKILL)
+    out, err = step.communicate(timeout=120)
+    assert step.returncode == 0, out + err
+    result = json.loads(out.splitlines()[-1])
+    assert result["resumed_from_step"] >= 50 and result["parameters_equal_on_all_ranks"] is True
+    assert "rank 3 on node02 was killed by signal 9 (SIGKILL)" in err
+    cluster.assert_nothing_left()

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/commands/parallel_choice.hpp"
+
+#include <gtest/gtest.h>
+
+#include "trainer/commands/preparation.hpp"
+
+namespace dp::trainer {
+namespace {
+
+Result<ModelParallel> choose(std::vector<std::string> words, std::int64_t ranks, int of_step = 1,
+                             int stages = 1) {
+    const auto parsed = parse_options(words);
+    EXPECT_TRUE(parsed.options) << parsed.text;
+    const ModelInfo& info = *find_model(parsed.options->model);
+    LaunchContext here;
+    here.tensor_size = of_step;
+    here.pipeline_size = stages;
+    return choose_parallel(completed(*parsed.options, info), info, here, ranks);
+}
+
+std::string refusal(std::vector<std::string> words, std::int64_t ranks, int of_step = 1, int stages = 1) {
+    const auto chosen = choose(std::move(words), ranks, of_step, stages);
+    return chosen ? "" : chosen.error().message;
+}
+
+TEST(ParallelChoice, IsTheOptionsOrTheSteps) {
+    const std::vector<std::string> gpt{"--model=gpt"}, cnn{"--model=cnn"};
+    EXPECT_EQ(*choose(gpt, 4), (ModelParallel{1, 4, 1}));
+    EXPECT_EQ(*choose(cnn, 3), (ModelParallel{1, 3, 1}));
+    EXPECT_EQ(*choose({"--model=gpt", "--tensor-parallel=2"}, 4), (ModelParallel{2, 2, 1}));
+    EXPECT_EQ(*choose({"--model=gpt", "--tensor-model-parallel-size=6"}, 6), (ModelParallel{6, 1, 1}));
+    EXPECT_EQ(*choose(gpt, 6, 3), (ModelParallel{3, 2, 1}));
+    EXPECT_EQ(*choose({"--model=gpt", "--tensor-parallel=2"}, 4, 2), (ModelParallel{2, 2, 1}));
+    // A rank of a step that trains alone (--data-parallel=off).
+    EXPECT_EQ(*choose(gpt, 1, 2, 2), (ModelParallel{1, 1, 1}));
+}
+
+TEST(ParallelChoice, RefusesWhatCannotBeAndSaysWhatCan) {
+    const std::string four = "--tensor-parallel=4", two = "--tensor-parallel=2", gpt = "--model=gpt";
+    EXPECT_EQ(refusal({gpt, four}, 4),
+              "--tensor-parallel 4 does not divide --num-attention-heads 6; give 1, 2, 3 or 6");
+    EXPECT_EQ(refusal({gpt}, 4, 4),
+              "--dp-tensor=4 does not divide --num-attention-heads 6; give 1, 2, 3 or 6");
+    EXPECT_EQ(
+        refusal({gpt, four}, 6),
+        "6 ranks cannot be divided by --tensor-parallel 4; give 1, 2, 3 or 6, or a multiple of 4 ranks");
+    EXPECT_EQ(refusal({gpt, two}, 1),
+              "1 rank cannot be divided by --tensor-parallel 2; give 1, or a multiple of 2 ranks");
+    EXPECT_EQ(refusal({gpt, four}, 4, 2),
+              "--tensor-parallel 4, but the step has --dp-tensor=2; give the same, or leave one out");
+    EXPECT_EQ(refusal({"--model=cnn"}, 2, 2),
+              "cnn is not divided among ranks; leave --dp-tensor=2 out, or give --model=gpt");
+    EXPECT_EQ(refusal({gpt}, 4, 1, 2),
+              "--dp-pipeline=2: the trainer has no pipeline of stages; leave it out");
+    EXPECT_EQ(refusal({gpt, two, "--bf16"}, 2),
+              "--tensor-parallel 2 computes in fp32 only; give --precision=fp32, or leave it out");
+    EXPECT_EQ(refusal({gpt, two, "--device=cuda"}, 2),
+              "--tensor-parallel 2 trains on CPUs only; give --device=cpu, or leave it out");
+}
+
+TEST(ParallelChoice, LayoutFollowsTheOrderOfThePlugin) {
+    const ModelParallel parallel{2, 3, 1};
+    const std::vector<std::int64_t> expected{0, 1, 0, 1, 0, 1};
+    for (std::int64_t rank = 0; rank < 6; ++rank) {
+        EXPECT_EQ(layout_of(parallel, rank).tensor_rank, expected[static_cast<std::size_t>(rank)]);
+        EXPECT_EQ(layout_of(parallel, rank).tensor_ranks, 2);
+    }
+}
+
+}  // namespace
+}  // namespace dp::trainer

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Trainings of gpt by ranks that divide it learn what one rank learns.
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "saved_training.hpp"
+#include "thread_grid.hpp"
+#include "trainer/commands/parallel_choice.hpp"
+
+namespace dp::trainer {
+namespace {
+
+constexpr std::int64_t kGlobalBatch = 16;
+
+ModelShape gpt_shape(float dropout) {
+    ModelShape shape;
+    shape.gpt = {2, 16, 4, 8, 29};
+    shape.gpt.hidden_dropout = shape.gpt.attention_dropout = dropout;
+    return shape;
+}
+
+Dataset text_set() {
+    Random random(9, 0);
+    const auto split = [&](std::int64_t count) {
+        std::vector<std::uint16_t> tokens;
+        for (std::int64_t i = 0; i < count * 8 + 1; ++i)
+            tokens.push_back(
+                static_cast<std::uint16_t>(i % 3 == 0 ? random.below(29) : (tokens.back() * 7 + 3) % 29));
+        Split made;
+        made.count = count;
+        made.features = Matrix::of<std::uint16_t>(Type::u16, 8, tokens);
+        made.targets = {Type::u16, 8, {}};
+        made.next_is_target = true;
+        return made;
+    };
+    return {split(640), split(37), "made up"};
+}
+
+struct Trained {
+    std::vector<double> losses;  // of each step
+    Outcome outcome;
+};
+
+std::vector<Trained> train_divided(const ModelParallel& parallel, Settings settings, float dropout = 0) {
+    const ModelInfo& info = *find_model("gpt");
+    settings.batch = kGlobalBatch / parallel.data / settings.accumulate;
+    settings.log_every = 1;
+    const Dataset data = text_set();
+    ThreadGrid grid(parallel);
+    std::vector<Trained> all(grid.size());
+    grid.run([&](const Ranks& ranks) {
+        const auto device = open_cpu(1);
+        ModelShape shape = gpt_shape(dropout);
+        shape.gpt.layout = layout_of(parallel, ranks.world.rank());
+        const auto model = info.make(shape);
+        Seen seen;
+        auto outcome = train(info, *model, data, settings, *device, ranks, seen);
+        ASSERT_TRUE(outcome) << outcome.error().message;
+        Trained& mine = all[static_cast<std::size_t>(ranks.world.rank())];
+        for (const LogReport& log : seen.logs) mine.losses.push_back(log.loss);
+        mine.outcome = *std::move(outcome);
+    });
+    return all;
+}
+
+Settings hundred_steps() {
+    Settings settings;
+    settings.epochs = std::nullopt;
+    settings.max_steps = 100;
+    settings.rate.rate = 3e-3f;
+    settings.weight_decay = 0.1;
+    settings.clip = 1.0;
+    return settings;
+}
+
+std::vector<ModelParallel> shapes() {
+    std::vector<ModelParallel> all;
+    for (const std::uint32_t tensor : {1, 2, 4})
+        for (const std::uint32_t data : {1, 2, 4})
+            if (tensor * data <= 8) all.push_back({tensor, data, 1});
+    return all;
+}
+
+struct ParallelTraining : ::testing::TestWithParam<ModelParallel> {};
+
+TEST_P(ParallelTraining, HasTheLossesOfOneRank) {
+    for (const bool drops : {false, true}) {
+        Settings settings = hundred_steps();
+        settings.accumulate = drops ? 2 : 1;
+        const float dropout = drops ? 0.1f : 0;
+        const Trained one = train_divided({1, 1, 1}, settings, dropout).front();
+        ASSERT_EQ(one.losses.size(), 100u);
+        EXPECT_LT(one.losses.back(), one.losses.front() * 0.8) << "it learns nothing that could go wrong";
+        for (const Trained& rank : train_divided(GetParam(), settings, dropout)) {
+            ASSERT_EQ(rank.losses.size(), one.losses.size());
+            for (std::size_t step = 0; step < one.losses.size(); ++step)
+                ASSERT_NEAR(rank.losses[step] / one.losses[step], 1, 1e-5) << "step " << step + 1;
+            EXPECT_NEAR(rank.outcome.last.test_loss / one.outcome.last.test_loss, 1, 1e-5);
+            EXPECT_TRUE(rank.outcome.equal_on_all_ranks);
+            EXPECT_EQ(rank.outcome.parameters.size(), one.outcome.parameters.size());
+        }
+    }
+}
+
+TEST_P(ParallelTraining, LearnsTheSameToTheBitWithAShardedOptimizer) {
+    Settings settings = hundred_steps();
+    settings.max_steps = 20;
+    const Trained whole = train_divided(GetParam(), settings).front();
+    settings.shard_optimizer = true;
+    for (const Trained& rank : train_divided(GetParam(), settings)) {
+        EXPECT_EQ(rank.outcome.parameters_hash, whole.outcome.parameters_hash);
+        EXPECT_EQ(rank.losses, whole.losses);
+    }
+}
+
+// With Adam, a parameter whose gradient is 0 up to rounding (the biases of keys) goes where the rounding says.
+TEST_P(ParallelTraining, LearnsTheParametersOfOneRank) {
+    Settings settings = hundred_steps();
+    settings.optimizer = Optimization::sgd;
+    settings.rate.rate = 0.05f;
+    settings.max_steps = 30;
+    const Trained one = train_divided({1, 1, 1}, settings).front();
+    const Trained divided = train_divided(GetParam(), settings).front();
+    ASSERT_EQ(divided.outcome.parameters.size(), one.outcome.parameters.size());
+    for (std::size_t i = 0; i < one.outcome.parameters.size(); ++i)
+        ASSERT_NEAR(divided.outcome.parameters[i], one.outcome.parameters[i], 1e-5) << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, ParallelTraining, ::testing::ValuesIn(shapes()), [](const auto& one) {
+    return "tensor" + std::to_string(one.param.tensor) + "data" + std::to_string(one.param.data);
+});
+
+// Ends after `steps`, with a checkpoint at each tenth; the later ones are taken away.
+std::filesystem::path saved_at_ten(const Scratch& scratch, const ModelParallel& parallel, Settings settings) {
+    settings.checkpoints.directory = scratch.path() / "saved";
+    settings.checkpoints.every = 10;
+    settings.checkpoints.keep = 5;
+    (void)train_divided(parallel, settings);
+    for (const std::int64_t step : checkpoints_in(settings.checkpoints.directory))
+        if (step > 10) std::filesystem::remove_all(checkpoint_path(settings.checkpoints.directory, step));
+    return settings.checkpoints.directory;
+}
+
+// What one shape has saved, another goes on with.
+TEST(DividedTraining, GoesOnInAnyShape) {
+    Settings settings = hundred_steps();
+    settings.max_steps = 30;
+    Settings sharded = settings;
+    sharded.shard_optimizer = true;
+    const Trained one = train_divided({1, 1, 1}, settings).front();
+    struct Case {
+        ModelParallel wrote, reads;
+        Settings before, after;
+    };
+    for (const auto& [wrote, reads, before, after] : {Case{{2, 2, 1}, {1, 1, 1}, settings, settings},
+                                                      {{1, 1, 1}, {4, 2, 1}, settings, sharded},
+                                                      {{2, 2, 1}, {4, 1, 1}, sharded, settings},
+                                                      {{4, 1, 1}, {2, 4, 1}, settings, sharded}}) {
+        const Scratch scratch;
+        Settings resuming = after;
+        resuming.checkpoints.directory = saved_at_ten(scratch, wrote, before);
+        resuming.checkpoints.resume = Resume::must;
+        for (const Trained& rank : train_divided(reads, resuming)) {
+            ASSERT_EQ(rank.losses.size(), 20u);
+            EXPECT_EQ(rank.outcome.resumed, 10);
+            for (std::size_t step = 0; step < 20; ++step)
+                ASSERT_NEAR(rank.losses[step] / one.losses[10 + step], 1, 1e-5) << "step " << step + 11;
+            // Its epoch had begun before.
+            EXPECT_NEAR(rank.outcome.last.loss / one.outcome.last.loss, 1, 1e-5);
+            EXPECT_TRUE(rank.outcome.equal_on_all_ranks);
+        }
+    }
+}
+
+// Nothing is left to train, so all numbers are those that were saved.
+TEST(DividedTraining, SavesAndReadsToTheBit) {
+    Settings settings = hundred_steps();
+    settings.max_steps = 10;
+    const Scratch scratch;
+    settings.checkpoints.directory = scratch.path() / "saved";
+    const Trained wrote = train_divided({2, 2, 1}, settings).front();
+    for (const ModelParallel& reads : {ModelParallel{1, 1, 1}, {4, 1, 1}, {2, 2, 1}, {1, 4, 1}})
+        EXPECT_EQ(train_divided(reads, settings).front().outcome.parameters_hash,
+                  wrote.outcome.parameters_hash);
+}
+
+// A communicator whose sums end after a while.
+class FailsLater final : public Communicator {
+ public:
+    FailsLater(Communicator& inner, int good) : inner_(inner), good_(good) {}
+    std::string_view name() const override { return inner_.name(); }
+    std::int64_t rank() const override { return inner_.rank(); }
+    std::int64_t size() const override { return inner_.size(); }
+    Result<void> all_reduce(const Tensor& tensor, Reduction reduction) override {
+        if (good_-- <= 0) return fail(Fault::world, "a rank is gone");
+        return inner_.all_reduce(tensor, reduction);
+    }
+    Result<void> all_gather(const Tensor& tensor) override { return inner_.all_gather(tensor); }
+    Result<void> broadcast(const Tensor& tensor, std::int64_t root) override {
+        return inner_.broadcast(tensor, root);
+    }
+
+ private:
+    Communicator& inner_;
+    int good_;
+};
+
+// All at the same sum, as when a rank dies; afterwards they do not wait for each other.
+TEST(DividedTraining, EndsWhereASumOfTheModelFails) {
+    const ModelInfo& info = *find_model("gpt");
+    const Dataset data = text_set();
+    for (const int good : {0, 7, 200}) {
+        ThreadGrid({2, 2, 1}).run([&](const Ranks& ranks) {
+            FailsLater tensor(ranks.tensor, good);
+            const auto device = open_cpu(1);
+            ModelShape shape = gpt_shape(0);
+            shape.gpt.layout = {tensor.rank(), tensor.size()};
+            const auto model = info.make(shape);
+            Settings settings = hundred_steps();
+            settings.batch = 8;
+            Seen seen;
+            const auto outcome =
+                train(info, *model, data, settings, *device, {ranks.world, ranks.data, tensor}, seen);
+            ASSERT_FALSE(outcome);
+            EXPECT_EQ(outcome.error().message, "a rank is gone");
+            EXPECT_LT(seen.steps, 100);
+        });
+    }
+}
+
+}  // namespace
+}  // namespace dp::trainer

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A rank's communicators, owned; the rest of the trainer sees them as Ranks.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "trainer/base/ranks.hpp"
+
+namespace dp::trainer {
+
+struct Groups {
+    std::unique_ptr<Communicator> world = {};
+    bool divides_model = false;  // else `data` is the world
+    // Null where the rank is alone in its group.
+    std::unique_ptr<Communicator> data = {}, tensor = {};
+
+    Ranks ranks() const {
+        if (!divides_model) return {*world};
+        return {*world, data ? *data : Ranks::alone(), tensor ? *tensor : Ranks::alone()};
+    }
+    // Puts `wrap(communicator)` in the place of each.
+    template <typename Wrap>
+    void wrap(const Wrap& wrap) {
+        for (auto* one : {&world, &data, &tensor})
+            if (*one) *one = wrap(std::move(*one));
+    }
+};
+
+}  // namespace dp::trainer
