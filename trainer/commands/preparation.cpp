@@ -122,8 +122,23 @@ Result<void> fit(Options& options, std::optional<std::int64_t> vocabulary) {
     return {};
 }
 
-std::optional<std::int64_t> vocabulary_for(const Options& options) {
-    return options.data.set == DataSet::tokens ? vocabulary_of(options.data.directory) : std::nullopt;
+Result<std::optional<std::int64_t>> vocabulary_for(const Options& options) {
+    if (options.data.set != DataSet::tokens) return std::nullopt;
+    if (!options.data.mix) return vocabulary_of(options.data.directory);
+    const std::filesystem::path* first = nullptr;
+    std::optional<std::int64_t> vocabulary;
+    for (const auto& [where, weight] : options.data.mix->parts) {
+        const auto its = vocabulary_of(where);
+        if (!its) continue;
+        if (vocabulary && its != vocabulary)
+            return fail(
+                Fault::usage,
+                "--data: {} has a tokenizer of {} tokens, and {} one of {}; prepare both with the same",
+                first->string(), *vocabulary, where.string(), *its);
+        vocabulary = its;
+        first = &where;
+    }
+    return vocabulary;
 }
 
 std::vector<std::pair<std::string, std::string>> values_alike(Options options) {
@@ -191,7 +206,8 @@ Result<OpenedDevice> open_device_of(const Options& options, const LaunchContext&
 
 Result<Prepared> prepare_training(Options options, const ModelInfo& info, const LaunchContext& here,
                                   std::int64_t ranks, const Load& load, OperationLog* log) {
-    DP_TRY(fit(options, vocabulary_for(options)));
+    const auto vocabulary = DP_TRY(vocabulary_for(options));
+    DP_TRY(fit(options, vocabulary));
     auto data = DP_TRY(load(options));
     DP_TRY(make_schedule(options.training, data.train.count, ranks));
     auto opened = DP_TRY(open_device_of(options, here, log));

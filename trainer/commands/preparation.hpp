@@ -26,8 +26,8 @@ Options completed(Options options, const ModelInfo& info);
 // Pure, of completed(): refuses options of other models or optimizers, and shapes that cannot be.
 // `vocabulary`: of the data, where it is known.
 Result<void> fit(Options& options, std::optional<std::int64_t> vocabulary);
-// Of the tokens in --data-dir, if the model is trained on tokens and they are there.
-std::optional<std::int64_t> vocabulary_for(const Options& options);
+// Of the tokens in --data-dir or --data, if the model is trained on tokens and their tokenizer is there.
+Result<std::optional<std::int64_t>> vocabulary_for(const Options& options);
 
 // Pure, of completed(): the values that all ranks must have alike, in the order of --help.
 std::vector<std::pair<std::string, std::string>> values_alike(Options options);

@@ -181,7 +181,8 @@ struct Run {
             DP_TRY(common_memory(available_here(device, here),
                                  plan != nullptr ? std::optional(plan->peak) : std::nullopt, device, ranks));
         if (!first.available) first.available = common.available;
-        const auto peak = common.peak ? std::optional(*common.peak + more_than_was_measured()) : std::nullopt;
+        std::optional<std::int64_t> peak;
+        if (common.peak) peak = *common.peak + more_than_was_measured();
         const auto checked = [&]() -> Result<void> {
             DP_TRY(check_fits(peak));
             return is_primary ? outputs_can_be_written(options.output) : Result<void>();

@@ -2,15 +2,14 @@
 //
 // Token files in the format of llm.c (github.com/karpathy/llm.c, dev/data/data_common.py): a header of 256
 // int32 (20240520, version 1, the number of tokens, zeros), then each token as uint16; little-endian. Data
-// prepared for one trains with the other. prepare/text.cpp writes them, tokens.cpp reads them.
+// prepared for one trains with the other. prepare/text.cpp writes them, token_files.cpp reads them.
 #pragma once
 
 #include <filesystem>
 #include <span>
 #include <string>
-#include <vector>
 
-#include "trainer/data/tokenizer.hpp"
+#include "trainer/data/token_stream.hpp"
 
 namespace dp::trainer {
 
@@ -19,7 +18,7 @@ inline constexpr std::size_t kTokensOfShard = 100'000'000;
 
 std::string shard_header(std::size_t tokens);
 Result<void> write_shard(const std::filesystem::path& file, std::span<const Token> tokens);
-// Appends the tokens of a file.
-Result<void> read_shard(const std::filesystem::path& file, std::vector<Token>& tokens);
+// Checks the header, and that the file is as long as it says.
+Result<TokenRun> open_shard(const std::filesystem::path& file);
 
 }  // namespace dp::trainer

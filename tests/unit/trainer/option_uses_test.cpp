@@ -61,6 +61,8 @@ const std::map<std::string, Words> kTried{
     {"--shard-optimizer", {"--shard-optimizer"}},
     {"--peer-copy", {"--peer-copy=1", "--shard-optimizer"}},
     {"--data-dir", {"--data-dir=/elsewhere"}},
+    {"--data", {"--data=a:0.7,b:0.3"}},
+    {"--data-split", {"--data-split=9,1"}},
     {"--samples", {"--samples=1000"}},
     {"--device", {"--device=cpu"}},
     {"--data-parallel", {"--data-parallel=off"}},
