@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data sets that other libraries wrote: --data-dir trains on NumPy's arrays as numpy.save() writes them, and on Megatron-LM's
-files. Megatron-LM itself is not installed here: its two files are written by their published layout (MMIDIDX, version 1)."""
+"""Data sets that other libraries wrote: --data-dir trains on NumPy's arrays as numpy.save() writes them, on lines of JSON as Python's json does, and
+on Megatron-LM's files. Megatron-LM itself is not installed here: its two files are written by their published layout (MMIDIDX, version 1)."""
 import json
 import os
 import random
@@ -116,3 +116,27 @@ def test_ranks_of_any_number_take_the_same_samples_of_a_mix(desk):
     four = desk.summary(f"srun -N2 --ntasks-per-node=2 --dp-world=auto {mix} --batch-size=1")
     assert four["world_size"] == 4 and four["parameters_hash"] == alone["parameters_hash"]
     assert desk.summary(f"{mix} --batch-size=1 --accumulate=4 --seed=2")["parameters_hash"] != alone["parameters_hash"]
+
+
+def test_lines_of_json_are_tokenized_once_and_bad_ones_are_refused_or_skipped(desk):
+    folder = desk.folder("pile")
+    with open(f"{folder}/train.jsonl", "w", encoding="utf-8") as file:
+        for number in range(200):
+            file.write(json.dumps({"id": number, "text": f"{number} läßt {number + 1} folgen.\n" * 3}) + "\n")
+        file.write(json.dumps({"id": 200}) + "\n")
+    with open(f"{folder}/validation.jsonl", "w", encoding="utf-8") as file:
+        file.write(json.dumps({"text": "7 läßt 8 folgen.\n" * 30}, ensure_ascii=False) + "\n")
+    train = f"srun -N2 --ntasks-per-node=2 --dp-world=auto {TRAINER} {GPT.replace('--vocab-size=257', '')} --data-dir=pile --cache-dir=cache"
+    refused = desk.run(train, check=False)
+    line = 'pile/train.jsonl:201: it has no "text"; correct it, or give --bad-samples=skip to leave out 1 of 202 documents'
+    lines = [one for one in refused.stderr.splitlines() if one.startswith("trainer: ")]
+    assert refused.returncode == 2 and len(lines) == 1 and line in lines[0], refused.stderr
+    first = desk.run(f"{train} --bad-samples=skip")
+    note = re.search(r'(?m)^pile: 201 documents, (\d+) tokens to train and (\d+) to test with \(tokenizer bytes, vocabulary 257\); '
+                     r'1 skipped, the first: pile/train.jsonl:201: it has no "text"; kept in (cache/text-[0-9a-f]+)$', first.stdout)
+    assert note, first.stdout
+    before = os.stat(desk.cluster.host_path(f"/home/alice/outside/{note.group(3)}/train_000000.bin")).st_mtime_ns
+    again = desk.run(f"{train} --bad-samples=skip")
+    assert note.group(0) in again.stdout
+    assert os.stat(desk.cluster.host_path(f"/home/alice/outside/{note.group(3)}/train_000000.bin")).st_mtime_ns == before
+    assert json.loads(again.stdout.splitlines()[-1])["parameters_hash"] == json.loads(first.stdout.splitlines()[-1])["parameters_hash"]

@@ -60,6 +60,7 @@ ALIKE = {
     "--shard-optimizer": (LINEAR, "--shard-optimizer", "none given"),
     "--peer-copy": (LINEAR + " --shard-optimizer", "--peer-copy=1", "0 1"),
     "--data-split": (GPT, "--data-split=9,1", "none 9,1,0"),
+    "--bad-samples": (GPT, "--bad-samples=skip", "refuse skip"),
     "--samples": (LINEAR, "--samples=99", "none 99"),
     "--checkpoint-dir": (SAVED, "--checkpoint-dir=ranks/other", "ranks/saved ranks/other"),
     "--save-interval": (SAVED, "--save-interval=1", "0 1"),

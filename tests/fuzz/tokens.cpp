@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Data from outside (--data-dir): Megatron-LM's index and NumPy's header. Whatever is in them, nothing is read that is not
+// Data from outside (--data-dir): Megatron-LM's index, NumPy's header, a line of JSON. Whatever is in them, nothing is read that is not
 // there, and what is taken says of the file what is so. The first byte chooses.
 #include <cstring>
 
 #include "target.hpp"
+#include "trainer/data/json_lines.hpp"
 #include "trainer/data/megatron_index.hpp"
 #include "trainer/data/npy.hpp"
 
@@ -45,13 +46,25 @@ void read_header(std::string_view file) {
     fuzz::must(static_cast<std::size_t>(header->bytes) <= file.size(), "the header was there");
 }
 
+void read_line(std::string_view line) {
+    const auto text = text_in_line(line);
+    if (!text) return must_be_a_line(text.error().message);
+    fuzz::must(text->size() <= line.size(), "a text is no longer than its line");
+}
+
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     fuzz::Bytes bytes(data, size);
-    if (bytes.byte() == 'm')
-        read_index(bytes);
-    else
-        read_header(bytes.take(std::string_view::npos));
+    switch (bytes.byte()) {
+        case 'm':
+            read_index(bytes);
+            break;
+        case 'n':
+            read_header(bytes.take(std::string_view::npos));
+            break;
+        default:
+            read_line(bytes.take(std::string_view::npos));
+    }
     return 0;
 }

@@ -177,6 +177,10 @@ void add_data_and_device(OptionList& list, Options& o) {
     list.add("--data-split,--split", o.data.split, train_test_rest(),
              "gpt: of a set without test files, as 969,30,1 (default: the last 1/20 to test)", kCourse)
         .only_of = "gpt";
+    list.add("--bad-samples", o.data.bad_samples,
+             one_of<BadSamples>({{"refuse", BadSamples::refuse}, {"skip", BadSamples::skip}}),
+             "gpt: texts and lines of JSON that cannot be read (default: refuse)", kCourse)
+        .only_of = "gpt";
     list.add("--samples", o.data.samples, whole(1, kBillion), "train on the first N; composed images: make N",
              kIdentity);
     list.add(

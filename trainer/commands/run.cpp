@@ -435,7 +435,7 @@ class Generations {
                 completed(given_, *choice_->info), *choice_->info, here_, world_.size(),
                 [&](const Options& options) {
                     DataRequest request = options.data;
-                    request.is_checked = !world_.is_first_of_node();
+                    request.is_checked = request.is_checked || !world_.is_first_of_node();
                     return compiled_.emplace(cache_directory(options.cache), std::move(request)).load();
                 },
                 profiles() ? &recorder_->log() : nullptr));
@@ -466,6 +466,8 @@ class Generations {
         }
         watching_.on_phase(Phase::load);
         DP_TRY(prepare());
+        if (is_first)
+            for (const auto& note : prepared_->notes) report_.line(note);
         if (is_first && prepared_->opened.note) report_.line(*prepared_->opened.note);
         const Plan* plan = compiled_->plan(values_of_plan(prepared_->options), here_.omp_threads.has_value(),
                                            prepared_->device());

@@ -15,6 +15,9 @@
 
 namespace dp::trainer {
 
+// What happens if a text has documents that cannot be read.
+enum class BadSamples { refuse, skip };
+
 struct DataRequest {
     DataSet set;
     std::filesystem::path directory = {};  // looked at where the set has files
@@ -26,6 +29,7 @@ struct DataRequest {
     std::int64_t vocabulary = 1;              // that tokens must fit
     std::optional<TrainTestRest> split = {};  // of tokens without files to test with
     std::optional<DataMix> mix = {};          // of tokens, instead of the directory
+    BadSamples bad_samples = BadSamples::refuse;
     // The files were checked before, or another rank of the node checks them now: no hashes are needed.
     bool is_checked = false;
     KnownDirectory packaged = {kFashionMnistDirectory, kFashionMnistFiles};  // a test has one of its own

@@ -45,7 +45,7 @@ tl::unexpected<Error> no_tokens(const fs::path& where, const std::string& why) {
     std::vector<std::string_view> known;
     for (const TokenFormat& format : kFormats) known.push_back(format.what);
     return fail(Fault::usage,
-                "{}: {} ({}); make some with `trainer prepare --output DIR` and give "
+                "{}: {} ({}, *.txt or *.jsonl); make some with `trainer prepare --output DIR` and give "
                 "--data-dir DIR",
                 where.string(), why, fmt::join(known, ", "));
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/data/token_shard.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <array>
 #include <bit>
@@ -25,6 +27,29 @@ Result<void> write_shard(const std::filesystem::path& file, std::span<const Toke
     std::string contents = shard_header(tokens.size());
     contents.append(reinterpret_cast<const char*>(tokens.data()), tokens.size_bytes());
     return write_file(file, contents);
+}
+
+Result<ShardFile> ShardFile::create(const std::filesystem::path& file) {
+    auto created = DP_TRY(DurableFile::create(file, Fault::prepare));
+    const std::string header = shard_header(0);
+    DP_TRY(created.write(header.data(), header.size()));
+    return ShardFile(file, std::move(created));
+}
+
+Result<void> ShardFile::write(std::span<const Token> tokens) {
+    tokens_ += tokens.size();
+    return file_.write(tokens.data(), tokens.size_bytes());
+}
+
+Result<void> ShardFile::finish() {
+    DP_TRY(file_.finish());
+    const std::string header = shard_header(tokens_);
+    const Fd again(::open(path_.c_str(), O_WRONLY | O_CLOEXEC));
+    if (!again ||
+        ::pwrite(again.get(), header.data(), header.size(), 0) != static_cast<ssize_t>(header.size()) ||
+        ::fsync(again.get()) != 0)
+        return fail_with_errno(Fault::prepare, path_.string());
+    return {};
 }
 
 Result<TokenRun> open_shard(const std::filesystem::path& file) {

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "trainer/base/durable.hpp"
 #include "trainer/data/token_stream.hpp"
 
 namespace dp::trainer {
@@ -18,6 +19,24 @@ inline constexpr std::size_t kTokensOfShard = 100'000'000;
 
 std::string shard_header(std::size_t tokens);
 Result<void> write_shard(const std::filesystem::path& file, std::span<const Token> tokens);
+// A shard that is written bit by bit.
+class ShardFile {
+ public:
+    static Result<ShardFile> create(const std::filesystem::path& file);
+    Result<void> write(std::span<const Token> tokens);
+    // Only then the header says how many there are, and the contents are on disk.
+    Result<void> finish();
+    std::size_t tokens() const { return tokens_; }
+
+ private:
+    std::filesystem::path path_;
+    DurableFile file_;
+    std::size_t tokens_ = 0;
+
+    ShardFile(std::filesystem::path path, DurableFile file)
+        : path_(std::move(path)), file_(std::move(file)) {}
+};
+
 // Checks the header, and that the file is as long as it says.
 Result<TokenRun> open_shard(const std::filesystem::path& file);
 

@@ -154,7 +154,8 @@ TEST(Options, CheckpointsArrive) {
 }
 
 TEST(Options, WhereTheDataIsArrives) {
-    const DataRequest data = options({"--data=a:b:2,c:0.5", "--split", "949,50,1"}).data;
+    const DataRequest data =
+        options({"--data=a:b:2,c:0.5", "--split", "949,50,1", "--bad-samples=skip"}).data;
     ASSERT_TRUE(data.mix && data.split);
     ASSERT_EQ(data.mix->parts.size(), 2u);
     EXPECT_EQ(data.mix->parts[0].where, "a:b");
@@ -164,7 +165,9 @@ TEST(Options, WhereTheDataIsArrives) {
     EXPECT_EQ(data.split->train, 949);
     EXPECT_EQ(data.split->test, 50);
     EXPECT_EQ(data.split->rest, 1);
+    EXPECT_EQ(data.bad_samples, BadSamples::skip);
     EXPECT_FALSE(options({}).data.mix || options({}).data.split);
+    EXPECT_EQ(options({}).data.bad_samples, BadSamples::refuse);
     EXPECT_EQ(options({"--data-split=9,1"}).data.split->rest, 0);
 }
 
@@ -487,6 +490,7 @@ TEST(Options, MistakesGetOneLineThatSaysWhatWasWrong) {
         {{"--data=wiki:1,"}, "--data: '' is not DIR:WEIGHT"},
         {{"--data=:1"}, "--data: ':1' is not DIR:WEIGHT"},
         {{"--data=wiki:1", "--data-dir=wiki"}, "--data"},
+        {{"--bad-samples=keep"}, "--bad-samples: 'keep' is not one of refuse, skip"},
         {{"--memory-limit=-5"}, "'-5' is not a size above 0, such as 512MiB or 1.5G"},
         {{"--memory-limit=5XB"}, "'5XB' is not a size above 0"},
         {{"--memory-limit=99999999999GiB"}, "'99999999999GiB' is not a size above 0"},
