@@ -60,6 +60,8 @@ ALIKE = {
     "--skip-bad-steps": (LINEAR, "--skip-bad-steps", "none given"),
     "--shard-optimizer": (LINEAR, "--shard-optimizer", "none given"),
     "--peer-copy": (LINEAR + " --shard-optimizer", "--peer-copy=1", "0 1"),
+    "--data-split": (GPT, "--data-split=9,1", "none 9,1,0"),
+    "--bad-samples": (GPT, "--bad-samples=skip", "refuse skip"),
     "--samples": (LINEAR, "--samples=99", "none 99"),
     "--checkpoint-dir": (SAVED, "--checkpoint-dir=ranks/other", "ranks/saved ranks/other"),
     "--save-interval": (SAVED, "--save-interval=1", "0 1"),
@@ -75,6 +77,7 @@ ALIKE = {
 # What ranks may be given differently, and train all the same: dp-trainer(1) has the reasons.
 MAY_DIFFER = {
     "--data-dir": "--data-dir=/elsewhere",
+    "--data": None,
     "--device": "--device=cpu",
     "--data-parallel": "--data-parallel=on",
     "--memory-limit": "--memory-limit=2GiB",

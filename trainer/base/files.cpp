@@ -42,6 +42,14 @@ Try<void> read_at(const Fd& file, std::int64_t at, void* to, std::size_t count) 
     return {};
 }
 
+Result<SizedFile> open_sized(const std::filesystem::path& file) {
+    auto in = open_regular(file);
+    struct stat facts {};
+    if (in && fstat(in->get(), &facts) != 0) return cannot_read(file, errno_text(errno));
+    if (!in) return cannot_read(file, in.error().message);
+    return SizedFile{std::move(*in), facts.st_size};
+}
+
 std::vector<std::filesystem::path> entries_of(const std::filesystem::path& directory) {
     std::vector<std::filesystem::path> entries;
     std::error_code error;

@@ -19,6 +19,13 @@ Try<Fd> open_regular(const std::filesystem::path& file);
 // Reads exactly `count` bytes from `at` on. An error is the reason alone, such as "cut short".
 Try<void> read_at(const Fd& file, std::int64_t at, void* to, std::size_t count);
 
+// A regular file and its size, for who reads parts of it. An error is a line.
+struct SizedFile {
+    Fd file;
+    std::int64_t bytes = 0;
+};
+Result<SizedFile> open_sized(const std::filesystem::path& file);
+
 // The paths of what is in a directory; none if it cannot be read.
 std::vector<std::filesystem::path> entries_of(const std::filesystem::path& directory);
 

@@ -179,6 +179,7 @@ Result<void> compile(const Options& given, Clock::time_point started) {
         DP_TRY(prepare_training(completed(given, *choice.info), *choice.info, here, 1, load_data));
     const Options& options = prepared.options;
     Device& device = prepared.device();
+    for (const auto& note : prepared.notes) say(note);
     if (prepared.opened.note) say(*prepared.opened.note);
     for (const auto& line : options_without_effect(options)) say(line);
     if (auto problem = memory_problem(prepared.info->name, prepared.memory_case(1, 1), device.name(),

@@ -127,7 +127,8 @@ Result<void> info(const Options& given) {
     if (choice.reason) fmt::print("{}\n", *choice.reason);
     const ModelInfo& chosen = *choice.info;
     Options options = completed(given, chosen);
-    DP_TRY(fit(options, vocabulary_for(options)));
+    const auto vocabulary = DP_TRY(vocabulary_for(options));
+    DP_TRY(fit(options, vocabulary));
     const auto model = chosen.make(options.shape);
     DP_TRY(check_countable(chosen, *model, options.training.batch));
     const auto device = DP_TRY(copying_device(options, *model));

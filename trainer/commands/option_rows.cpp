@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "base/text.hpp"
+#include "trainer/commands/data_formats.hpp"
 #include "trainer/models/gpt.hpp"
 #include "trainer/prepare/sources.hpp"
 
@@ -165,10 +166,22 @@ void add_optimizer(OptionList& list, Options& o) {
 }
 
 void add_data_and_device(OptionList& list, Options& o) {
+    constexpr Uses kPlaceOfData =
+        own_of_a_rank("nodes may keep the data in different places; the contents are compared");
     list.heading("Data and device");
     list.add("--data-dir", o.data.directory, path("DIR"),
-             fmt::format("the data set (default: {})", kFashionMnistDirectory.string()),
-             own_of_a_rank("nodes may keep the data in different places; the contents are compared"));
+             fmt::format("the data set (default: {})", kFashionMnistDirectory.string()), kPlaceOfData);
+    auto& mix =
+        list.add("--data", o.data.mix, data_mix(), "gpt: several sets, mixed by weight", kPlaceOfData);
+    mix.only_of = "gpt";
+    mix.excludes = "--data-dir";
+    list.add("--data-split,--split", o.data.split, train_test_rest(),
+             "gpt: of a set without test files, as 969,30,1 (default: the last 1/20 to test)", kCourse)
+        .only_of = "gpt";
+    list.add("--bad-samples", o.data.bad_samples,
+             one_of<BadSamples>({{"refuse", BadSamples::refuse}, {"skip", BadSamples::skip}}),
+             "gpt: texts and lines of JSON that cannot be read (default: refuse)", kCourse)
+        .only_of = "gpt";
     list.add("--samples", o.data.samples, whole(1, kBillion), "train on the first N; composed images: make N",
              kIdentity);
     list.add(

@@ -12,6 +12,7 @@
 #include "trainer/memory/available.hpp"
 #include "trainer/models/gpt.hpp"
 #include "trainer/models/gpt2_weights.hpp"
+#include "trainer/prepare/corpus.hpp"
 #include "trainer/training/schedule.hpp"
 
 namespace dp::trainer {
@@ -122,8 +123,51 @@ Result<void> fit(Options& options, std::optional<std::int64_t> vocabulary) {
     return {};
 }
 
-std::optional<std::int64_t> vocabulary_for(const Options& options) {
-    return options.data.set == DataSet::tokens ? vocabulary_of(options.data.directory) : std::nullopt;
+Result<std::optional<std::int64_t>> vocabulary_for(const Options& options) {
+    if (options.data.set != DataSet::tokens) return std::nullopt;
+    if (!options.data.mix) return vocabulary_of(options.data.directory);
+    const std::filesystem::path* first = nullptr;
+    std::optional<std::int64_t> vocabulary;
+    for (const auto& [where, weight] : options.data.mix->parts) {
+        const auto its = vocabulary_of(where);
+        if (!its) continue;
+        if (vocabulary && its != vocabulary)
+            return fail(
+                Fault::usage,
+                "--data: {} has a tokenizer of {} tokens, and {} one of {}; prepare both with the same",
+                first->string(), *vocabulary, where.string(), *its);
+        vocabulary = its;
+        first = &where;
+    }
+    return vocabulary;
+}
+
+Result<std::vector<std::string>> tokenize_texts(Options& options) {
+    std::vector<std::string> lines;
+    DataRequest& data = options.data;
+    if (data.set != DataSet::tokens) return lines;
+    const auto tokenize = [&](std::filesystem::path& where) -> Result<void> {
+        const auto corpus = find_corpus(where);
+        if (!corpus) return {};
+        const auto cache = cache_directory(options.cache);
+        if (!cache)
+            return fail(
+                Fault::usage,
+                "{}: there is no cache to keep its tokens in; give --cache-dir DIR, leave out --no-cache, or "
+                "prepare it with `trainer prepare --text {}`",
+                where.string(), where.string());
+        auto made = DP_TRY(tokenize_corpus(*corpus, *cache, data.bad_samples));
+        lines.push_back(std::move(made.note));
+        where = std::move(made.directory);
+        return {};
+    };
+    if (data.mix) {
+        for (auto& part : data.mix->parts) DP_TRY(tokenize(part.where));
+    } else {
+        DP_TRY(tokenize(data.directory));
+        data.is_checked = !lines.empty();  // a name that says what it was made from
+    }
+    return lines;
 }
 
 std::vector<std::pair<std::string, std::string>> values_alike(Options options) {
@@ -191,8 +235,12 @@ Result<OpenedDevice> open_device_of(const Options& options, const LaunchContext&
 
 Result<Prepared> prepare_training(Options options, const ModelInfo& info, const LaunchContext& here,
                                   std::int64_t ranks, const Load& load, OperationLog* log) {
-    DP_TRY(fit(options, vocabulary_for(options)));
+    const std::string given = options.data.directory.string();
+    auto notes = DP_TRY(tokenize_texts(options));
+    const auto vocabulary = DP_TRY(vocabulary_for(options));
+    DP_TRY(fit(options, vocabulary));
     auto data = DP_TRY(load(options));
+    if (!notes.empty() && !options.data.mix) data.source = given;
     DP_TRY(make_schedule(options.training, data.train.count, ranks));
     auto opened = DP_TRY(open_device_of(options, here, log));
     if (!options.shape.gpt.layout.is_whole() && opened.device->name() != "cpu")
@@ -206,7 +254,8 @@ Result<Prepared> prepare_training(Options options, const ModelInfo& info, const 
                     std::move(data),
                     std::move(opened),
                     std::move(model),
-                    std::move(recomputing)};
+                    std::move(recomputing),
+                    std::move(notes)};
 }
 
 }  // namespace dp::trainer

@@ -26,13 +26,16 @@ Options completed(Options options, const ModelInfo& info);
 // Pure, of completed(): refuses options of other models or optimizers, and shapes that cannot be.
 // `vocabulary`: of the data, where it is known.
 Result<void> fit(Options& options, std::optional<std::int64_t> vocabulary);
-// Of the tokens in --data-dir, if the model is trained on tokens and they are there.
-std::optional<std::int64_t> vocabulary_for(const Options& options);
+// Of the tokens in --data-dir or --data, if the model is trained on tokens and their tokenizer is there.
+Result<std::optional<std::int64_t>> vocabulary_for(const Options& options);
 
 // Pure, of completed(): the values that all ranks must have alike, in the order of --help.
 std::vector<std::pair<std::string, std::string>> values_alike(Options options);
 // Pure, of fit(): what a plan that `compile` makes depends on.
 std::map<std::string, std::string> values_of_plan(Options options);
+
+// Has the texts tokenized that --data-dir or --data names, and puts the tokens' directories in their place. A line for each.
+Result<std::vector<std::string>> tokenize_texts(Options& options);
 
 // Where the cache of `compile` is: as the options say, else where the environment has caches.
 std::optional<std::filesystem::path> cache_directory(const CacheOptions& options);
@@ -45,6 +48,7 @@ struct Prepared {
     OpenedDevice opened;
     // Declared; the latter with --recompute, null where it is no choice.
     std::unique_ptr<Model> model, recomputing;
+    std::vector<std::string> notes;  // for people: of texts that were tokenized
 
     Device& device() const { return *opened.device; }
     MemoryCase memory_case(std::int64_t ranks, std::int64_t sharing) const;

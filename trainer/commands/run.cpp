@@ -186,7 +186,8 @@ struct Run {
                                                  plan != nullptr ? std::optional(plan->peak) : std::nullopt,
                                                  device, ranks.world));
         if (!first.available) first.available = common.available;
-        const auto peak = common.peak ? std::optional(*common.peak + more_than_was_measured()) : std::nullopt;
+        std::optional<std::int64_t> peak;
+        if (common.peak) peak = *common.peak + more_than_was_measured();
         const auto checked = [&]() -> Result<void> {
             DP_TRY(check_fits(peak));
             return is_primary ? outputs_can_be_written(options.output) : Result<void>();
@@ -447,7 +448,7 @@ class Generations {
                 std::move(mine), *choice_->info, here_, data,
                 [&](const Options& options) {
                     DataRequest request = options.data;
-                    request.is_checked = !world_.is_first_of_node();
+                    request.is_checked = request.is_checked || !world_.is_first_of_node();
                     return compiled_.emplace(cache_directory(options.cache), std::move(request)).load();
                 },
                 profiles() ? &recorder_->log() : nullptr));
@@ -481,6 +482,8 @@ class Generations {
         }
         watching_.on_phase(Phase::load);
         DP_TRY(prepare(parallel));
+        if (is_first)
+            for (const auto& note : prepared_->notes) report_.line(note);
         if (is_first && prepared_->opened.note) report_.line(*prepared_->opened.note);
         const Plan* plan = compiled_->plan(values_of_plan(prepared_->options), here_.omp_threads.has_value(),
                                            prepared_->device());

@@ -6,10 +6,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "trainer/data/sequences.hpp"
 #include "trainer/devices/device.hpp"
 
 namespace dp::trainer {
@@ -35,6 +38,8 @@ struct Split {
     // Each number's target is the next number (text: the next token). `features` then has one more number
     // than its rows need, and `targets` has no bytes of its own.
     bool next_is_target = false;
+    // Set for tokens that would take too much memory: rows are read when they are needed, and the matrices have no bytes.
+    std::optional<StreamedRows> streamed = {};
 };
 
 // Tells whether samples are another run's, without reading all of them: a hash of their number, length and
@@ -86,13 +91,29 @@ constexpr std::int64_t default_image_count(std::int64_t size) {
     return 512 * 256 * 256 / (size * size);
 }
 
-// Text: the tokens of `trainer prepare` (or of llm.c's scripts) in sequences of equal length. Reads the
-// directory's shards: *train*.bin, and *val*.bin for the test samples, each in the order of their names.
-// Sample i is the tokens [i * sequence, (i + 1) * sequence), its target the same shifted by one token;
-// sequences cross the borders of documents and shards. All tokens must be below `vocabulary`, the model's.
-Result<Dataset> load_tokens(const std::filesystem::path& directory, std::int64_t sequence,
-                            std::int64_t vocabulary);
-// The shards that load_tokens() reads.
-std::vector<std::filesystem::path> token_files(const std::filesystem::path& directory);
+// Text: tokens in sequences of equal length, from the files that token_files.hpp finds. Sample i is the tokens
+// [i * sequence, (i + 1) * sequence), its target the same shifted by one token; sequences cross the borders of
+// documents and files. All tokens must be below `vocabulary`, the model's. Sets of more than kMostHeld bytes are streamed.
+inline constexpr std::int64_t kMostHeld = std::int64_t{64} << 20;
+
+// The parts of a set without files to test with: to train on, to test with, and the rest for neither. In proportion.
+struct TrainTestRest {
+    double train = 0, test = 0, rest = 0;
+};
+// Without `split` such a set's last twentieth is for the test, of large ones a million tokens.
+Result<Dataset> load_tokens(const std::filesystem::path& where, std::int64_t sequence,
+                            std::int64_t vocabulary, const std::optional<TrainTestRest>& split = {});
+
+// Sets of tokens, and the weights by which samples are taken from them.
+struct DataMix {
+    struct Part {
+        std::filesystem::path where;
+        double weight;
+    };
+    std::vector<Part> parts;
+};
+// An epoch ends when the samples of one set are used up. `seed` decides which samples of the others it has.
+Result<Dataset> mix_tokens(const DataMix& mix, std::int64_t sequence, std::int64_t vocabulary,
+                           std::uint64_t seed, const std::optional<TrainTestRest>& split = {});
 
 }  // namespace dp::trainer

@@ -7,24 +7,38 @@
 #include <set>
 
 #include "trainer/data/prepared.hpp"
+#include "trainer/data/token_files.hpp"
 
 namespace dp::trainer {
 namespace {
 
+std::vector<std::filesystem::path> directories_of(const DataRequest& request) {
+    if (!request.mix) return {request.directory};
+    std::vector<std::filesystem::path> all;
+    for (const auto& part : request.mix->parts) all.push_back(part.where);
+    return all;
+}
+
 std::vector<std::filesystem::path> files_read(const DataRequest& request) {
-    return request.set == DataSet::tokens ? token_files(request.directory)
-                                          : fashion_mnist_files(request.directory);
+    if (request.set != DataSet::tokens) return fashion_mnist_files(request.directory);
+    std::vector<std::filesystem::path> files;
+    for (const auto& directory : directories_of(request))
+        for (auto& file : token_files(directory)) files.push_back(std::move(file));
+    return files;
 }
 
 // Checks the files against what is known about them; nothing if somebody else made them.
 Result<void> check(const DataRequest& request) {
-    DP_TRY(check_prepared(request.directory));
+    for (const auto& directory : directories_of(request)) DP_TRY(check_prepared(directory));
     return check_packaged(files_read(request), request.packaged);
 }
 
 Result<Dataset> read(const DataRequest& request) {
     if (request.set == DataSet::tokens)
-        return load_tokens(request.directory, request.sequence, request.vocabulary);
+        return request.mix
+                   ? mix_tokens(*request.mix, request.sequence, request.vocabulary, request.seed,
+                                request.split)
+                   : load_tokens(request.directory, request.sequence, request.vocabulary, request.split);
     if (request.set == DataSet::fashion_mnist) return load_fashion_mnist(request.directory);
     return compose_segmentation(request.directory, request.image_size,
                                 request.samples.value_or(default_image_count(request.image_size)),
@@ -55,12 +69,13 @@ Result<Dataset> load(const DataRequest& request) {
 
 std::vector<std::filesystem::path> files_of(const DataRequest& request) {
     if (request.set == DataSet::linear_regression) return {};
-    const auto& directory = request.directory;
     const auto read = files_read(request);
     std::set<std::filesystem::path> files(read.begin(), read.end());
-    files.insert(directory / kPreparedFile);
-    if (const auto prepared = read_prepared(directory); prepared && *prepared)
-        for (const auto& [name, hash] : (*prepared)->files) files.insert(directory / name);
+    for (const auto& directory : directories_of(request)) {
+        files.insert(directory / kPreparedFile);
+        if (const auto prepared = read_prepared(directory); prepared && *prepared)
+            for (const auto& [name, hash] : (*prepared)->files) files.insert(directory / name);
+    }
     return {files.begin(), files.end()};
 }
 

@@ -11,8 +11,12 @@
 #include <vector>
 
 #include "trainer/base/random.hpp"
+#include "trainer/data/permutation.hpp"
 
 namespace dp::trainer {
+
+// Of more samples no list is made: each place of the permutation is computed when it is needed.
+inline constexpr std::int64_t kMostListed = std::int64_t{1} << 22;
 
 class DistributedSampler {
  public:
@@ -23,14 +27,21 @@ class DistributedSampler {
 
     std::int64_t steps_per_epoch() const { return samples_ / (batch_ * world_); }
 
+    bool is_listed() const { return samples_ <= kMostListed; }
+
     // This rank's samples of the epoch: steps_per_epoch() batches, one after another.
     std::vector<std::int32_t> epoch(std::uint64_t number) const {
-        // Keeps away from the streams 0, 1, ..., which the parameters' initial values use.
-        Random random(seed_, (std::uint64_t{1} << 32) + number);
         std::vector<std::int32_t> order(static_cast<std::size_t>(samples_));
-        std::iota(order.begin(), order.end(), 0);
-        for (auto left = static_cast<std::uint32_t>(samples_); left > 1; --left)  // Fisher and Yates
-            std::swap(order[left - 1], order[random.below(left)]);
+        if (is_listed()) {
+            Random random = random_of(number);
+            std::iota(order.begin(), order.end(), 0);
+            for (auto left = static_cast<std::uint32_t>(samples_); left > 1; --left)  // Fisher and Yates
+                std::swap(order[left - 1], order[random.below(left)]);
+        } else {
+            const Permutation permutation = permutation_of(number);
+            for (std::int64_t i = 0; i < samples_; ++i)
+                order[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(permutation.at(i));
+        }
 
         std::vector<std::int32_t> mine;
         mine.reserve(static_cast<std::size_t>(steps_per_epoch() * batch_));
@@ -41,9 +52,20 @@ class DistributedSampler {
         return mine;
     }
 
+    // The order of all ranks' samples, where it is not listed, and the place in it of this rank's i-th.
+    Permutation permutation_of(std::uint64_t epoch) const {
+        return Permutation(samples_, random_of(epoch).bits());
+    }
+    std::int64_t place_of(std::int64_t i) const {
+        return (i / batch_ * world_ + rank_) * batch_ + i % batch_;
+    }
+
  private:
     std::int64_t samples_, batch_, rank_, world_;
     std::uint64_t seed_;
+
+    // Keeps away from the streams 0, 1, ..., which the parameters' initial values use.
+    Random random_of(std::uint64_t epoch) const { return {seed_, (std::uint64_t{1} << 32) + epoch}; }
 };
 
 }  // namespace dp::trainer

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/data/token_shard.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <array>
 #include <bit>
-#include <cstring>
 
 #include "trainer/base/files.hpp"
 
@@ -28,26 +29,49 @@ Result<void> write_shard(const std::filesystem::path& file, std::span<const Toke
     return write_file(file, contents);
 }
 
-Result<void> read_shard(const std::filesystem::path& file, std::vector<Token>& tokens) {
-    const auto contents = DP_TRY(read_file(file));
+Result<ShardFile> ShardFile::create(const std::filesystem::path& file) {
+    auto created = DP_TRY(DurableFile::create(file, Fault::prepare));
+    const std::string header = shard_header(0);
+    DP_TRY(created.write(header.data(), header.size()));
+    return ShardFile(file, std::move(created));
+}
+
+Result<void> ShardFile::write(std::span<const Token> tokens) {
+    tokens_ += tokens.size();
+    return file_.write(tokens.data(), tokens.size_bytes());
+}
+
+Result<void> ShardFile::finish() {
+    DP_TRY(file_.finish());
+    const std::string header = shard_header(tokens_);
+    const Fd again(::open(path_.c_str(), O_WRONLY | O_CLOEXEC));
+    if (!again ||
+        ::pwrite(again.get(), header.data(), header.size(), 0) != static_cast<ssize_t>(header.size()) ||
+        ::fsync(again.get()) != 0)
+        return fail_with_errno(Fault::prepare, path_.string());
+    return {};
+}
+
+Result<TokenRun> open_shard(const std::filesystem::path& file) {
     const auto refuse = [&](const std::string& reason) {
         return fail(Fault::usage, "{}: {}; make it again with `trainer prepare`", file.string(), reason);
     };
+    auto opened = open_sized(file);
+    if (!opened) return tl::unexpected(opened.error());
     Header header{};
-    if (contents.size() < sizeof header) return refuse("cut short within the header");
-    std::memcpy(header.data(), contents.data(), sizeof header);
+    if (opened->bytes < static_cast<std::int64_t>(sizeof header))
+        return refuse("cut short within the header");
+    if (const auto read = read_at(opened->file, 0, header.data(), sizeof header); !read)
+        return refuse(read.error().message);
     if (header[0] != kMagic)
         return refuse(
             fmt::format("not a file of GPT-2 tokens (it begins with {}, not {})", header[0], kMagic));
     if (header[1] != kVersion)
         return refuse(fmt::format("version {}, but this trainer reads version {}", header[1], kVersion));
-    const std::size_t bytes = contents.size() - sizeof header;
-    if (header[2] <= 0 || bytes != static_cast<std::size_t>(header[2]) * sizeof(Token))
+    const std::int64_t bytes = opened->bytes - static_cast<std::int64_t>(sizeof header);
+    if (header[2] <= 0 || bytes != header[2] * static_cast<std::int64_t>(sizeof(Token)))
         return refuse(fmt::format("the header says {} tokens, but {} bytes follow", header[2], bytes));
-    const std::size_t before = tokens.size();
-    tokens.resize(before + static_cast<std::size_t>(header[2]));
-    std::memcpy(tokens.data() + before, contents.data() + sizeof header, bytes);
-    return {};
+    return TokenRun{file, std::move(opened->file), sizeof header, StoredAs::u16, header[2]};
 }
 
 }  // namespace dp::trainer

@@ -21,7 +21,7 @@ std::int64_t bytes_of(const Matrix& matrix) {
 }
 
 // Each rank holds all training samples and its part of the test samples, and gathers batches of both. Of the
-// larger batch the features are an activation, and counted there.
+// larger batch the features are an activation, and counted there. Of streamed samples there are only the batches.
 std::int64_t data_bytes(const Dataset& data, std::int64_t batch, std::int64_t test_batch, std::int64_t world,
                         Type type) {
     constexpr std::int64_t kIndex = sizeof(std::int32_t);
@@ -30,7 +30,8 @@ std::int64_t data_bytes(const Dataset& data, std::int64_t batch, std::int64_t te
     const Matrix& targets = data.train.targets;
     return bytes_of(data.train.features) + bytes_of(data.train.targets) +
            (data.test.count > 0 ? test_bytes / data.test.count * tests : 0) +
-           (data.train.count / world + tests) * kIndex +
+           ((data.train.streamed ? 0 : data.train.count / world) + (data.test.streamed ? 0 : tests)) *
+               kIndex +
            (batch + test_batch) * targets.columns *
                static_cast<std::int64_t>(size_of(gathered_type(targets.type))) +
            std::min(batch, test_batch) * data.train.features.columns *

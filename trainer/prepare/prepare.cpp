@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/prepare/prepare.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cstring>
-#include <thread>
 
 #include "trainer/base/files.hpp"
-#include "trainer/base/made_directories.hpp"
 #include "trainer/data/dataset.hpp"
 #include "trainer/data/packaged.hpp"
-#include "trainer/data/prepared.hpp"
+#include "trainer/prepare/output_directory.hpp"
 #include "trainer/prepare/sources.hpp"
 #include "trainer/prepare/text.hpp"
 
@@ -23,56 +16,6 @@ namespace dp::trainer {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Below the output while it is being made; what a killed process left there is removed.
-constexpr const char* kScratch = ".unfinished";
-
-// The directory to fill, which one process at a time has locked. A new one that is not filled is removed.
-struct OutputDirectory {
-    Fd lock;
-    MadeDirectories made;  // removed before the lock is
-};
-
-// Whether the opened directory is still at `path`: its previous owner may have removed it.
-bool is_at(const Fd& opened, const fs::path& path) {
-    struct stat mine {
-    }, there{};
-    return fstat(opened.get(), &mine) == 0 && stat(path.c_str(), &there) == 0 &&
-           mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
-}
-
-// Makes it and what is missing above it, and waits until no other process has it.
-Result<OutputDirectory> open_output(const fs::path& path) {
-    constexpr auto kLongestWait = std::chrono::minutes(30);  // npm and the longest text together take minutes
-    constexpr auto kPause = std::chrono::milliseconds(50);
-    const auto problem = [&](const std::string& why) {
-        return fail(Fault::prepare, "{}: {}", path.string(), why);
-    };
-    OutputDirectory output;
-    const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
-    // Another process that created the parent directories may remove them at any time.
-    for (int tries = 0; tries < 10; ++tries) {
-        const auto error = output.made.make(path);
-        if (error && error != std::errc::no_such_file_or_directory)
-            return problem(fmt::format("cannot make it: {}", error.message()));
-        output.lock.reset(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-        if (!output.lock && errno != ENOENT) return problem(std::strerror(errno));
-        if (!output.lock) {
-            std::this_thread::sleep_for(kPause);
-            continue;
-        }
-        while (flock(output.lock.get(), LOCK_EX | LOCK_NB) != 0) {
-            if (errno != EWOULDBLOCK && errno != EINTR)
-                return problem(fmt::format("cannot be locked: {}; give an --output on another file system",
-                                           std::strerror(errno)));
-            if (std::chrono::steady_clock::now() > deadline)
-                return problem("another process has been preparing it for half an hour; end that process");
-            std::this_thread::sleep_for(kPause);
-        }
-        if (is_at(output.lock, path)) return output;
-    }
-    return problem("cannot make it: No such file or directory");
-}
 
 // Where files come from and what they are made into.
 struct Plan {
@@ -140,43 +83,11 @@ Result<std::string> make_text(const Plan& plan, const PrepareOptions& options, c
     return write_token_shards(documents, *tokenizer, options.validation, result);
 }
 
-// Makes everything below `scratch`, then moves it to `output`; prepared.json, which says so, comes last.
-Result<std::string> make_all(const Plan& plan, const PrepareOptions& options, const fs::path& scratch) {
-    const fs::path result = scratch / "result";
-    fs::create_directories(result);
+Result<std::string> make_all(const Plan& plan, const PrepareOptions& options, const fs::path& scratch,
+                             const fs::path& result) {
     const bool images = plan.source != nullptr && plan.source->contents == Contents::images;
-    auto summary = DP_TRY(images ? make_images(*plan.source, options, scratch, result)
-                                 : make_text(plan, options, scratch, result));
-    auto prepared = DP_TRY(write_prepared(result, plan.from, std::move(summary)));
-    for (const auto& [name, hash] : prepared.files) fs::rename(result / name, options.output / name);
-    fs::rename(result / kPreparedFile, options.output / kPreparedFile);
-    return prepared.summary;
-}
-
-// Also if an exception is thrown.
-struct RemovedAtTheEnd {
-    const fs::path& path;
-    ~RemovedAtTheEnd() {
-        std::error_code ignored;
-        fs::remove_all(path, ignored);
-    }
-};
-
-// The lock is held.
-Result<std::string> fill(const Plan& plan, const PrepareOptions& options) {
-    const auto before = DP_TRY(read_prepared(options.output));
-    if (before && before->from == plan.from) return before->summary;
-    if (before)
-        return fail(Fault::usage, "{}: holds other data: {}; give another --output, or remove it",
-                    options.output.string(), before->from);
-    const fs::path scratch = options.output / kScratch;
-    fs::remove_all(scratch);
-    if (!fs::is_empty(options.output))
-        return fail(Fault::usage,
-                    "{}: is not empty and was not made by `trainer prepare`; give another --output",
-                    options.output.string());
-    const RemovedAtTheEnd removed{scratch};
-    return make_all(plan, options, scratch);
+    return images ? make_images(*plan.source, options, scratch, result)
+                  : make_text(plan, options, scratch, result);
 }
 
 }  // namespace
@@ -184,9 +95,10 @@ Result<std::string> fill(const Plan& plan, const PrepareOptions& options) {
 Result<std::string> prepare_data(const PrepareOptions& options, std::span<const Source> sources) {
     try {
         const auto plan = DP_TRY(make_plan(options, sources));
-        auto output = DP_TRY(open_output(options.output));
-        const auto summary = DP_TRY(fill(plan, options));
-        output.made.keep();
+        const auto summary = DP_TRY(
+            fill_directory(options.output, plan.from, [&](const fs::path& scratch, const fs::path& result) {
+                return make_all(plan, options, scratch, result);
+            }));
         return fmt::format("{}: {}", options.output.string(), summary);
     } catch (const fs::filesystem_error& error) {  // names the operation and the paths
         return fail(Fault::prepare, error.what());

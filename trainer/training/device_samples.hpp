@@ -1,15 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Samples in device memory, from which batches are gathered without the host. The training loop has two: the
-// training set and this rank's part of the test set.
+// Samples in device memory, from which batches are gathered without the host; or, where they are too many, in files. The
+// training loop has two: the training set and this rank's part of the test set.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "trainer/data/dataset.hpp"
 #include "trainer/models/model.hpp"
 
 namespace dp::trainer {
+
+inline Tensor uploaded(Device& device, const std::vector<std::int32_t>& indices) {
+    return device.copy_of<std::int32_t>(Type::i32, {static_cast<std::int64_t>(indices.size())}, indices);
+}
+
+// Which samples are meant: by a tensor on the device (i32), or for those that are streamed, by numbers.
+struct SampleChoice {
+    Tensor indices;
+    std::vector<std::int64_t> numbers;
+
+    SampleChoice part(std::int64_t first, std::int64_t count) const {
+        if (indices) return {indices.view(first, {count}), {}};
+        const auto begin = numbers.begin() + first;
+        return {{}, {begin, begin + count}};
+    }
+};
 
 class DeviceSamples {
  public:
@@ -17,9 +35,11 @@ class DeviceSamples {
     // type in a batch. The device must outlive it.
     DeviceSamples(Device& device, const Split& samples, std::int64_t first, std::int64_t count,
                   std::int64_t batch, Type type)
-        : device_(device), normalise_(samples.normalise) {
+        : device_(device), normalise_(samples.normalise), first_(first) {
         const Matrix &features = samples.features, &targets = samples.targets;
-        if (samples.next_is_target) {
+        if (samples.streamed) {
+            rows_ = samples.streamed->rows;
+        } else if (samples.next_is_target) {
             const Tensor numbers = upload(features, first * features.columns, {count * features.columns + 1});
             features_ = numbers.view(0, {count, features.columns});
             targets_ = numbers.view(1, {count, targets.columns});
@@ -31,19 +51,45 @@ class DeviceSamples {
         target_ = device.make(gathered_type(targets.type), {batch, targets.columns});
     }
 
-    // Gathers the samples that `indices` names. Valid until the next call.
-    Batch gather(const Tensor& indices) {
+    // Gathers samples, counted from the first. Valid until the next call. Only files can fail.
+    Result<Batch> gather(const SampleChoice& choice) {
+        if (rows_ != nullptr) return read(choice.numbers);
+        const Tensor& indices = choice.indices;
         const Batch batch{x_.first_rows(indices.rows()), target_.first_rows(indices.rows()), {}};
         device_.gather(features_, indices, normalise_, batch.x);
         device_.gather(targets_, indices, {}, batch.target);
         return batch;
     }
 
+    // These are gathered soon: the kernel reads what lies in files while the device computes.
+    void expect(const SampleChoice& choice) const {
+        if (rows_ == nullptr) return;
+        for (const std::int64_t number : choice.numbers) rows_->expect(first_ + number);
+    }
+
  private:
     Device& device_;
     Affine normalise_;
-    Tensor features_, targets_;  // all of them, as stored
-    Tensor x_, target_;          // one batch
+    std::int64_t first_;
+    std::shared_ptr<const Sequences> rows_;  // where they are streamed
+    Tensor features_, targets_;              // all of them, as stored
+    Tensor x_, target_;                      // one batch
+
+    Result<Batch> read(const std::vector<std::int64_t>& numbers) {
+        const auto columns = static_cast<std::size_t>(x_.shape().back());
+        std::vector<Token> row(columns + 1);
+        std::vector<std::int32_t> x, targets;
+        for (const std::int64_t number : numbers) {
+            DP_TRY(rows_->read(first_ + number, row));
+            x.insert(x.end(), row.begin(), row.end() - 1);
+            targets.insert(targets.end(), row.begin() + 1, row.end());
+        }
+        const auto count = static_cast<std::int64_t>(numbers.size());
+        const Batch batch{x_.first_rows(count), target_.first_rows(count), {}};
+        device_.upload(x.data(), batch.x);
+        device_.upload(targets.data(), batch.target);
+        return batch;
+    }
 
     // Uploads the matrix from element `first` on.
     Tensor upload(const Matrix& matrix, std::int64_t first, Shape shape) {

@@ -15,10 +15,6 @@
 
 namespace dp::trainer {
 
-inline Tensor uploaded(Device& device, const std::vector<std::int32_t>& indices) {
-    return device.copy_of<std::int32_t>(Type::i32, {static_cast<std::int64_t>(indices.size())}, indices);
-}
-
 // Evaluates a model on the test data: each rank takes its part, and the result is that of all together.
 class Evaluation {
  public:
@@ -29,6 +25,7 @@ class Evaluation {
           samples_(run.device, run.data.test, shard_.first, shard_.count, batch_,
                    type_of(run.settings.precision)),
           metrics_(run.device.make(Type::f64, {2})) {
+        if (run.data.test.streamed) return;
         std::vector<std::int32_t> order(static_cast<std::size_t>(shard_.count));
         std::iota(order.begin(), order.end(), 0);
         order_ = uploaded(run.device, order);
@@ -42,7 +39,9 @@ class Evaluation {
         for (std::int64_t first = 0; first < mine; first += batch_) {
             const std::int64_t rows = std::min(batch_, mine - first);
             run_.observer.on_phase(Phase::load);
-            const Batch batch = samples_.gather(order_.view(first, {rows}));
+            if (first + batch_ < mine)
+                samples_.expect(choice(first + batch_, std::min(batch_, mine - first - batch_)));
+            const Batch batch = DP_TRY(samples_.gather(choice(first, rows)));
             run_.observer.on_phase(Phase::compute);
             run_.model.evaluate(batch, metrics_);
         }
@@ -59,8 +58,15 @@ class Evaluation {
     Shard shard_;  // of the test samples, this rank's
     std::int64_t batch_;
     DeviceSamples samples_;
-    Tensor order_;    // i32: the shard's samples
+    Tensor order_;    // i32: the shard's samples, if they are not streamed
     Tensor metrics_;  // f64 [2]
+
+    SampleChoice choice(std::int64_t first, std::int64_t count) const {
+        if (order_) return {order_.view(first, {count}), {}};
+        SampleChoice streamed{{}, std::vector<std::int64_t>(static_cast<std::size_t>(count))};
+        std::iota(streamed.numbers.begin(), streamed.numbers.end(), first);
+        return streamed;
+    }
 };
 
 }  // namespace dp::trainer

@@ -64,8 +64,8 @@ void TrainStep::make_sum() {
         sum_ = run_.device.make_to_sum(Type::f32, shape);
 }
 
-Result<void> TrainStep::step(const Tensor& indices, std::int64_t number, const GlobalMetrics& ranks) {
-    DP_TRY(make_gradients(indices, number, ranks));
+Result<void> TrainStep::step(const SampleChoice& samples, std::int64_t number, const GlobalMetrics& ranks) {
+    DP_TRY(make_gradients(samples, number, ranks));
     if (skips_bad_steps_) {
         const bool usable = DP_TRY(are_usable(number, ranks));
         if (!usable) {
@@ -116,7 +116,7 @@ Result<bool> TrainStep::are_usable(std::int64_t number, const GlobalMetrics& ran
 }
 
 // Sums the gradients of all batches and ranks into gradients_.
-Result<void> TrainStep::make_gradients(const Tensor& indices, std::int64_t number,
+Result<void> TrainStep::make_gradients(const SampleChoice& samples, std::int64_t number,
                                        const GlobalMetrics& ranks) {
     if (skips_bad_steps_) run_.device.zero(metrics_);
     // What the node has once, each rank zeroes a part of, before it meets the others in its first sum.
@@ -128,7 +128,7 @@ Result<void> TrainStep::make_gradients(const Tensor& indices, std::int64_t numbe
     const auto stream = (std::uint64_t{1} << 33) + static_cast<std::uint64_t>(number - 1);
     for (std::int64_t part = 0; part < run_.settings.accumulate; ++part) {
         run_.observer.on_phase(Phase::load);
-        Batch batch = samples_.gather(indices.view(part * run_.settings.batch, {run_.settings.batch}));
+        Batch batch = DP_TRY(samples_.gather(samples.part(part * run_.settings.batch, run_.settings.batch)));
         batch.draw = {Random(run_.settings.seed, stream).bits(),
                       (part * run_.ranks.data.size() + run_.ranks.data.rank()) * run_.settings.batch};
         run_.observer.on_phase(Phase::compute);

@@ -24,9 +24,12 @@ class TrainStep {
     // Every rank makes one.
     explicit TrainStep(const TrainingContext& run);
 
-    // Takes step `number` (of the training, from 1) with the samples that `indices` names, i32 [batch *
-    // accumulate]. Skips it if its gradients are NaN or infinite and the settings say so. Every rank calls.
-    Result<void> step(const Tensor& indices, std::int64_t number, const GlobalMetrics& ranks);
+    // Takes step `number` (of the training, from 1) with batch * accumulate samples. Skips it if its
+    // gradients are NaN or infinite and the settings say so. Every rank calls.
+    Result<void> step(const SampleChoice& samples, std::int64_t number, const GlobalMetrics& ranks);
+
+    // Those of the next step.
+    void expect(const SampleChoice& samples) const { samples_.expect(samples); }
 
     // Begins an epoch, or continues the one that was interrupted.
     void begin_epoch(const Metrics& until_now, std::int64_t skipped_in_epoch);
@@ -92,7 +95,7 @@ class TrainStep {
     } held_;
 
     void make_sum();
-    Result<void> make_gradients(const Tensor& indices, std::int64_t number, const GlobalMetrics& ranks);
+    Result<void> make_gradients(const SampleChoice& samples, std::int64_t number, const GlobalMetrics& ranks);
     Result<Tensor> reduced();
     Result<bool> are_usable(std::int64_t number, const GlobalMetrics& ranks);
     void update(std::int64_t number);

@@ -14,6 +14,7 @@
 #include "trainer/training/checkpointing.hpp"
 #include "trainer/training/context.hpp"
 #include "trainer/training/evaluation.hpp"
+#include "trainer/training/sample_order.hpp"
 #include "trainer/training/train_step.hpp"
 #include "trainer/training/whole_parameters.hpp"
 
@@ -128,7 +129,7 @@ class Run {
     Result<EpochReport> epoch(std::int64_t number) {
         const auto start = Clock::now();
         test_seconds_ = 0;
-        const Tensor indices = order_of(number);
+        const SampleOrder order = order_of(number);
         const std::int64_t before = (number - 1) * run_.schedule.steps_per_epoch;  // steps of earlier epochs
         const std::int64_t steps =
             std::min(run_.schedule.steps_per_epoch, run_.schedule.total_steps - before);
@@ -141,7 +142,8 @@ class Run {
         const std::int64_t a_step = run_.settings.batch * run_.settings.accumulate;
         for (std::int64_t step = earlier; step < steps; ++step) {
             const StepPlace place{number, step + 1, before + step + 1};
-            DP_TRY(one_step(indices.view(step * a_step, {a_step}), place));
+            if (step + 1 < steps) train_step_.expect(order.take((step + 1) * a_step, a_step));
+            DP_TRY(one_step(order.take(step * a_step, a_step), place));
         }
         if (run_.settings.log_every > 0) earlier_loss_ = counts(0).loss;
         const auto trained = DP_TRY(ranks_.total(train_step_.metrics()));
@@ -166,7 +168,7 @@ class Run {
 
     // Repeats the first step.
     Result<void> repeat(std::int64_t steps) {
-        const Tensor first = order_of(1).view(0, {run_.settings.batch * run_.settings.accumulate});
+        const SampleChoice first = order_of(1).take(0, run_.settings.batch * run_.settings.accumulate);
         for (std::int64_t step = 1; step <= steps; ++step) {
             run_.observer.on_step_begin();
             DP_TRY(train_step_.step(first, std::min(step, run_.schedule.total_steps), ranks_));
@@ -212,17 +214,17 @@ class Run {
     }
 
     // This rank's samples of an epoch.
-    Tensor order_of(std::int64_t epoch) {
+    SampleOrder order_of(std::int64_t epoch) {
         run_.observer.on_phase(Phase::load);
-        return uploaded(run_.device, sampler_.epoch(static_cast<std::uint64_t>(epoch)));
+        return {sampler_, static_cast<std::uint64_t>(epoch), run_.data.train, run_.device};
     }
 
     // A step with its reports and checkpoints.
-    Result<void> one_step(const Tensor& indices, const StepPlace& place) {
+    Result<void> one_step(const SampleChoice& samples, const StepPlace& place) {
         const bool is_told = log_.is_due(place);
         if (is_told && log_.is_single()) log_.begin(counts(place.number - 1));
         run_.observer.on_step_begin();
-        DP_TRY(train_step_.step(indices, place.number, ranks_));
+        DP_TRY(train_step_.step(samples, place.number, ranks_));
         DP_TRY(run_.device.status());
         run_.observer.on_step(place.epoch, place.step, run_.schedule);
         if (is_told) DP_TRY(tell(place));

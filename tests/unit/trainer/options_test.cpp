@@ -153,6 +153,24 @@ TEST(Options, CheckpointsArrive) {
     EXPECT_EQ(plan({"--checkpoint-dir=c", "--resume=never"}).resume, Resume::never);
 }
 
+TEST(Options, WhereTheDataIsArrives) {
+    const DataRequest data =
+        options({"--data=a:b:2,c:0.5", "--split", "949,50,1", "--bad-samples=skip"}).data;
+    ASSERT_TRUE(data.mix && data.split);
+    ASSERT_EQ(data.mix->parts.size(), 2u);
+    EXPECT_EQ(data.mix->parts[0].where, "a:b");
+    EXPECT_EQ(data.mix->parts[0].weight, 2);
+    EXPECT_EQ(data.mix->parts[1].where, "c");
+    EXPECT_EQ(data.mix->parts[1].weight, 0.5);
+    EXPECT_EQ(data.split->train, 949);
+    EXPECT_EQ(data.split->test, 50);
+    EXPECT_EQ(data.split->rest, 1);
+    EXPECT_EQ(data.bad_samples, BadSamples::skip);
+    EXPECT_FALSE(options({}).data.mix || options({}).data.split);
+    EXPECT_EQ(options({}).data.bad_samples, BadSamples::refuse);
+    EXPECT_EQ(options({"--data-split=9,1"}).data.split->rest, 0);
+}
+
 TEST(Options, HowToOptimiseArrives) {
     const Settings settings = settings_for(
         options({"--lr=0.1", "--min-lr=0.01", "--lr-schedule=cosine", "--lr-warmup-fraction=0.05",
@@ -462,6 +480,18 @@ TEST(Options, MistakesGetOneLineThatSaysWhatWasWrong) {
         {{"--checkpoint-dir=c", "--keep=0"}, "--keep: '0' is not a whole number from 1"},
         {{"--checkpoint-dir=c", "--resume=yes"}, "--resume: 'yes' is not one of auto, must, never"},
         {{"--memory-limit=0"}, "--memory-limit: '0' is not a size above 0"},
+        {{"--data-split=969"},
+         "--data-split: '969' is not the parts to train on, to test with and to leave, such as 969,30,1"},
+        {{"--data-split=1,0"}, "--data-split: '1,0' is not the parts"},
+        {{"--data-split=1,nan,2"}, "--data-split: '1,nan,2' is not the parts"},
+        {{"--data-split=1,2,3,4"}, "--data-split: '1,2,3,4' is not the parts"},
+        {{"--data=wiki"},
+         "--data: 'wiki' is not DIR:WEIGHT, with commas between several, such as wiki:0.7,code:0.3"},
+        {{"--data=wiki:0.7,code:0"}, "--data: 'code:0' is not DIR:WEIGHT"},
+        {{"--data=wiki:1,"}, "--data: '' is not DIR:WEIGHT"},
+        {{"--data=:1"}, "--data: ':1' is not DIR:WEIGHT"},
+        {{"--data=wiki:1", "--data-dir=wiki"}, "--data"},
+        {{"--bad-samples=keep"}, "--bad-samples: 'keep' is not one of refuse, skip"},
         {{"--memory-limit=-5"}, "'-5' is not a size above 0, such as 512MiB or 1.5G"},
         {{"--memory-limit=5XB"}, "'5XB' is not a size above 0"},
         {{"--memory-limit=99999999999GiB"}, "'99999999999GiB' is not a size above 0"},

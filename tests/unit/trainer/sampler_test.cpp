@@ -71,5 +71,50 @@ TEST(Sampler, OrderDependsOnSeedAndEpochOnly) {
     EXPECT_NE(order(1, 1), sorted) << "not shuffled";
 }
 
+TEST(Sampler, MoreSamplesThanAreListedComeOnceEachToo) {
+    constexpr std::int64_t kSamples = kMostListed + 5;
+    std::vector<bool> seen(static_cast<std::size_t>(kSamples));
+    for (std::int64_t rank = 0; rank < 2; ++rank) {
+        const DistributedSampler sampler(kSamples, 4, rank, 2, 3);
+        EXPECT_FALSE(sampler.is_listed());
+        const auto mine = sampler.epoch(2);
+        const Permutation permutation = sampler.permutation_of(2);
+        for (std::int64_t i : {0, 1, 4, 100'001}) {
+            EXPECT_EQ(mine[static_cast<std::size_t>(i)], permutation.at(sampler.place_of(i))) << i;
+        }
+        for (const std::int32_t one : mine) {
+            EXPECT_FALSE(seen[static_cast<std::size_t>(one)]);
+            seen[static_cast<std::size_t>(one)] = true;
+        }
+    }
+    EXPECT_EQ(std::count(seen.begin(), seen.end(), false), kSamples % 8);
+}
+
+TEST(Permutation, OfAnyLengthNamesEachPlaceOnce) {
+    for (const std::int64_t count : {1, 2, 3, 4, 5, 16, 17, 1000}) {
+        std::set<std::int64_t> seen;
+        for (std::int64_t i = 0; i < count; ++i) seen.insert(Permutation(count, 7).at(i));
+        EXPECT_EQ(static_cast<std::int64_t>(seen.size()), count);
+        EXPECT_EQ(*seen.rbegin(), count - 1);
+    }
+    const std::int64_t huge = std::int64_t{1} << 40;
+    EXPECT_LT(Permutation(huge, 1).at(huge - 1), huge);
+    EXPECT_NE(Permutation(huge, 1).at(3), Permutation(huge, 2).at(3));
+}
+
+// Neighbours are not: of 100000 places a tenth each lies in each tenth, and few are followed by their own successor.
+TEST(Permutation, Shuffles) {
+    constexpr std::int64_t kCount = 100'000;
+    const Permutation permutation(kCount, 11);
+    std::vector<std::int64_t> tenths(10);
+    std::int64_t successors = 0;
+    for (std::int64_t i = 0; i < kCount / 10; ++i) {
+        ++tenths[static_cast<std::size_t>(permutation.at(i) * 10 / kCount)];
+        if (permutation.at(i + 1) == permutation.at(i) + 1) ++successors;
+    }
+    for (const std::int64_t tenth : tenths) EXPECT_NEAR(static_cast<double>(tenth), 1000, 150);
+    EXPECT_LT(successors, 10);
+}
+
 }  // namespace
 }  // namespace dp::trainer

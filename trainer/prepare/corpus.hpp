@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Texts that --data-dir or --data names: *.txt, each a document, and *.jsonl, whose lines are documents. They are tokenized once, and the
+// tokens are kept in the cache. commands/preparation.cpp calls it.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "trainer/data/load.hpp"
+
+namespace dp::trainer {
+
+struct Corpus {
+    std::filesystem::path where;  // a file, or a directory and those below it
+    std::vector<std::filesystem::path> files;
+};
+// Nothing where there are no texts, or tokens are.
+std::optional<Corpus> find_corpus(const std::filesystem::path& where);
+
+struct TokenizedCorpus {
+    std::filesystem::path directory;  // as `trainer prepare` would leave it
+    std::string note;                 // for people
+};
+// With GPT-2's tokenizer if its merges are there (vocab.bpe or merges.txt), else of bytes. Each document is behind an end of text. Done
+// again if the files have other names, sizes or dates.
+Result<TokenizedCorpus> tokenize_corpus(const Corpus& corpus, const std::filesystem::path& cache,
+                                        BadSamples bad);
+
+}  // namespace dp::trainer
