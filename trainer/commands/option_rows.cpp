@@ -23,6 +23,8 @@ constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
 
 constexpr Uses kWrittenByRank0 = own_of_a_rank("rank 0 alone writes it");
 constexpr Uses kCacheOfNode = own_of_a_rank("each node may have a cache of its own");
+constexpr Uses kPlaceOfNode =
+    own_of_a_rank("nodes may keep the data in different places; the contents are compared");
 constexpr Uses kAlone = own_of_a_rank("it trains nothing");
 
 // "(default: cnn 5, ffn 5, ...)", or "(default: adam)" where all have the same.
@@ -40,6 +42,15 @@ std::vector<std::string> names_of(const auto& list) {
     std::vector<std::string> names;
     for (const auto& one : list) names.emplace_back(one.name);
     return names;
+}
+
+Format<DeviceChoice> device_choice() {
+    return one_of<DeviceChoice>(
+        {{"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}});
+}
+
+Format<Precision> precision_name() {
+    return one_of<Precision>({{"fp32", Precision::fp32}, {"bf16", Precision::bf16}});
 }
 
 void add_model(OptionList& list, Options& o) {
@@ -94,8 +105,7 @@ void add_course(OptionList& list, Options& o) {
              "batches per rank and step (default: 1)", kIdentity);
     list.add("--seed", training.seed, whole(0, kLargest), "seed of initial values and sampling (default: 1)",
              {nullptr, PlanUse::none, false});
-    list.add("--precision", training.precision,
-             one_of<Precision>({{"fp32", Precision::fp32}, {"bf16", Precision::bf16}}),
+    list.add("--precision", training.precision, precision_name(),
              "of activations; master weights stay fp32 (default: fp32)", kCost);
     list.flag("--bf16", training.precision, Precision::bf16, "the same as --precision=bf16", kCost).excludes =
         "--precision";
@@ -166,16 +176,11 @@ void add_optimizer(OptionList& list, Options& o) {
 void add_data_and_device(OptionList& list, Options& o) {
     list.heading("Data and device");
     list.add("--data-dir", o.data.directory, path("DIR"),
-             fmt::format("the data set (default: {})", kFashionMnistDirectory.string()),
-             own_of_a_rank("nodes may keep the data in different places; the contents are compared"));
+             fmt::format("the data set (default: {})", kFashionMnistDirectory.string()), kPlaceOfNode);
     list.add("--samples", o.data.samples, whole(1, kBillion), "train on the first N; composed images: make N",
              kIdentity);
-    list.add(
-        "--device", o.device.choice,
-        one_of<DeviceChoice>(
-            {{"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}}),
-        "auto: a GPU if there is one (default: auto)",
-        own_of_a_rank("the devices that are opened are compared"));
+    list.add("--device", o.device.choice, device_choice(), "auto: a GPU if there is one (default: auto)",
+             own_of_a_rank("the devices that are opened are compared"));
     // A bare --data-parallel, as the SN10 tutorial writes it, means on.
     list.add("--data-parallel", o.device.data_parallel,
              one_of<DataParallel>(
@@ -323,6 +328,22 @@ OptionList export_options(ExportOptions& options) {
     return list;
 }
 
+OptionList evaluate_options(EvaluateOptions& options) {
+    OptionList list;
+    list.add("--checkpoint-dir,--checkpoint", options.checkpoint, path("DIR"),
+             "where the checkpoints are, of which the newest counts, or one", kPlaceOfNode)
+        .is_required = true;
+    list.add("--data-dir", options.data_directory, path("DIR"),
+             fmt::format("the data whose test set counts (default: {})", kFashionMnistDirectory.string()),
+             kPlaceOfNode);
+    list.add("--precision", options.precision, precision_name(),
+             "of activations (default: that of the training)", kCourse);
+    list.add("--device", options.device, device_choice(), "auto: a GPU if there is one (default: auto)",
+             own_of_a_rank("the devices that are opened are compared"));
+    list.add("--json", options.json, path("FILE"), "also write the last line to this file", kWrittenByRank0);
+    return list;
+}
+
 std::string prepare_footer() {
     std::vector<std::string> rows;
     for (const Source& source : kSources)
@@ -364,8 +385,7 @@ OptionList generate_options(GenerateOptions& options) {
              "of these, from the likeliest whose probabilities sum to X (default: 1)", kAlone);
     list.add("--seed", options.seed, whole(0, kLargest), "the same seed gives the same text (default: 1)",
              kAlone);
-    list.add("--precision", options.precision,
-             one_of<Precision>({{"fp32", Precision::fp32}, {"bf16", Precision::bf16}}),
+    list.add("--precision", options.precision, precision_name(),
              "of activations, whatever it was trained in (default: fp32)", kAlone);
     return list;
 }

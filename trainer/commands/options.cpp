@@ -26,8 +26,8 @@ constexpr const char* kFooter =
     "resumes; 8 a checkpoint could not be written. More in dp-trainer(1).";
 
 // In the order of the enumeration.
-constexpr std::array<std::string_view, 8> kCommands{
-    "run", "compile", "info", "prepare", "measure-performance", "report", "generate", "export"};
+constexpr std::array<std::string_view, 9> kCommands{
+    "run", "compile", "info", "prepare", "measure-performance", "report", "generate", "export", "evaluate"};
 
 Command command_named(std::string_view name) {
     const auto* found = std::find(kCommands.begin(), kCommands.end(), name);
@@ -48,7 +48,8 @@ CommandLine command_line_for(Options& o) {
          {"prepare", "download or tokenize a data set", false, prepare_options(o.prepare), prepare_footer()},
          {"report", "compare runs by their summaries", false, report_options(o.report)},
          {"generate", "write text with a checkpoint of gpt", false, generate_options(o.generate)},
-         {"export", "write a checkpoint of gpt for other programs", false, export_options(o.export_model)}}};
+         {"export", "write a checkpoint of gpt for other programs", false, export_options(o.export_model)},
+         {"evaluate", "test a checkpoint's model on any data", false, evaluate_options(o.evaluate)}}};
 }
 
 // What is wrong with options that are each right.
@@ -82,7 +83,7 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
 
 bool writes_files(const Options& o) {
     return o.command == Command::compile || o.command == Command::export_model || o.output.json ||
-           o.output.dump || o.output.metrics || o.output.tensorboard || o.output.profile ||
+           o.evaluate.json || o.output.dump || o.output.metrics || o.output.tensorboard || o.output.profile ||
            !o.training.checkpoints.directory.empty();
 }
 

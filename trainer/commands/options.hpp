@@ -5,6 +5,7 @@
 #pragma once
 
 #include "trainer/command_line/parse.hpp"
+#include "trainer/commands/evaluate.hpp"
 #include "trainer/commands/export.hpp"
 #include "trainer/commands/generate.hpp"
 #include "trainer/commands/measure.hpp"
@@ -17,7 +18,7 @@
 
 namespace dp::trainer {
 
-enum class Command { run, compile, info, prepare, measure, report, generate, export_model };
+enum class Command { run, compile, info, prepare, measure, report, generate, export_model, evaluate };
 
 std::string_view name_of(Command command);
 
@@ -72,6 +73,7 @@ struct Options {
     ReportOptions report;
     GenerateOptions generate;
     ExportOptions export_model;
+    EvaluateOptions evaluate;
 
     bool gave(std::string_view name) const { return given.contains(name); }
 };
@@ -85,6 +87,7 @@ OptionList prepare_options(PrepareOptions& options);
 OptionList report_options(ReportOptions& options);
 OptionList generate_options(GenerateOptions& options);
 OptionList export_options(ExportOptions& options);
+OptionList evaluate_options(EvaluateOptions& options);
 std::string prepare_footer();  // what stands below the options in its help
 
 struct Parsed {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The test of a model within a training.
+// The test of a model: within a training, and of a checkpoint (trainer evaluate).
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "trainer/base/partition.hpp"
@@ -17,6 +19,11 @@ namespace dp::trainer {
 
 inline Tensor uploaded(Device& device, const std::vector<std::int32_t>& indices) {
     return device.copy_of<std::int32_t>(Type::i32, {static_cast<std::int64_t>(indices.size())}, indices);
+}
+
+// Of models of tokens, whose loss is the mean over tokens.
+inline std::optional<double> perplexity_of(const ModelInfo& info, double loss) {
+    return info.data == DataSet::tokens ? std::optional(std::exp(loss)) : std::nullopt;
 }
 
 // Evaluates a model on the test data: each rank takes its part, and the result is that of all together.

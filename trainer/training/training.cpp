@@ -24,15 +24,6 @@ double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Places the model on the device, with room for training and test batches.
-void place_model(Model& model, const Settings& settings, std::optional<std::uint64_t> seed, Device& device) {
-    const std::int64_t rows =
-        std::max(settings.batch, test_batch_of(model.activations_per_sample(), settings.batch));
-    model.place(device, seed, rows, type_of(settings.precision));
-    device.reserve_convolution_scratch(model.convolution_scratch(device, rows));
-    if (settings.precision == Precision::bf16) device.reserve_copies(model.widest_operation(rows));
-}
-
 // How often a rank says how it goes (dp_log_scalar): about as often as it is recorded.
 constexpr double kProgressSeconds = 1;
 
@@ -154,7 +145,7 @@ class Run {
         EpochReport report{number,  trained.loss / counted, tested.loss, std::nullopt,
                            seconds, samples / seconds,      skipped};
         if (run_.info.classifies) report.test_accuracy = tested.correct;
-        report.test_perplexity = perplexity_of(tested.loss);
+        report.test_perplexity = perplexity_of(run_.info, tested.loss);
         if (!std::isfinite(report.loss) || !std::isfinite(report.test_loss))
             return ranks_.fail(
                 fmt::format("epoch {}: the loss is NaN or infinite; give a smaller --lr than {}", number,
@@ -236,10 +227,6 @@ class Run {
         });
     }
 
-    std::optional<double> perplexity_of(double loss) const {
-        return run_.info.data == DataSet::tokens ? std::optional(std::exp(loss)) : std::nullopt;
-    }
-
     // The epoch's end has one anyway.
     bool is_test_due(const StepPlace& place) const {
         const bool is_end =
@@ -257,7 +244,7 @@ class Run {
             return ranks_.fail(
                 fmt::format("step {}: the test loss is NaN or infinite; give a smaller --lr than {}",
                             place.number, run_.settings.rate.rate));
-        TestReport report{place, tested.loss, std::nullopt, perplexity_of(tested.loss), seconds};
+        TestReport report{place, tested.loss, std::nullopt, perplexity_of(run_.info, tested.loss), seconds};
         if (run_.info.classifies) report.accuracy = tested.correct;
         run_.observer.on_test(report, run_.schedule);
         return {};
@@ -351,6 +338,14 @@ class LiveRun final : public Remains {
 };
 
 }  // namespace
+
+void place_model(Model& model, const Settings& settings, std::optional<std::uint64_t> seed, Device& device) {
+    const std::int64_t rows =
+        std::max(settings.batch, test_batch_of(model.activations_per_sample(), settings.batch));
+    model.place(device, seed, rows, type_of(settings.precision));
+    device.reserve_convolution_scratch(model.convolution_scratch(device, rows));
+    if (settings.precision == Precision::bf16) device.reserve_copies(model.widest_operation(rows));
+}
 
 Result<void> repeat_step(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
                          Device& device, Communicator& communicator, std::int64_t steps, Observer& observer) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "trainer/base/communicator.hpp"
@@ -38,6 +39,9 @@ struct Outcome {
 Result<Outcome> train(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
                       Device& device, Communicator& communicator, Observer& observer,
                       Survival* survival = nullptr);
+
+// Places the model on the device, with room for training and test batches. Without a seed its values are the caller's to set.
+void place_model(Model& model, const Settings& settings, std::optional<std::uint64_t> seed, Device& device);
 
 // Repeats a training step on the same batch, to measure it. The observer hears of each. Every rank calls.
 Result<void> repeat_step(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
