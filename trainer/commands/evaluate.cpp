@@ -98,10 +98,14 @@ Result<Evaluated> SavedModelEvaluation::test(const Dataset& data, Communicator& 
     const TrainingContext context{info_, *model_, data, settings_, no_steps, device_, ranks, nobody};
     GlobalMetrics metrics(context);
     Evaluation evaluation(context);
+    MaskCounts masks;
+    if (info_.data == DataSet::segmentation)
+        evaluation.on_batch = [&](const Batch& batch) { add_masks(*model_, batch, device_, masks); };
     const auto tested = DP_TRY(evaluation.test(metrics));
-    Evaluated evaluated{data.test.count, tested.loss, std::nullopt, perplexity_of(info_, tested.loss),
-                        seconds_from(start)};
+    Evaluated evaluated{data.test.count, tested.loss,        std::nullopt, perplexity_of(info_, tested.loss),
+                        std::nullopt,    seconds_from(start)};
     if (info_.classifies) evaluated.accuracy = tested.correct;
+    if (evaluation.on_batch) evaluated.masks = DP_TRY(sum_of_all_ranks(masks, device_, ranks));
     if (!std::isfinite(evaluated.loss))
         return metrics.fail("the test loss is NaN or infinite: the weights or the data are not usable");
     return evaluated;
@@ -111,6 +115,8 @@ std::string evaluation_line(const Evaluated& evaluated) {
     std::string line = fmt::format("test loss {:.4g}", evaluated.loss);
     if (evaluated.perplexity) line += fmt::format(", perplexity {:.4g}", *evaluated.perplexity);
     if (evaluated.accuracy) line += fmt::format(", accuracy {:.2f} %", *evaluated.accuracy * 100);
+    if (evaluated.masks)
+        line += fmt::format(", IoU {:.4f}, Dice {:.4f}", evaluated.masks->iou(), evaluated.masks->dice());
     return line + fmt::format("  {:.2f} s", evaluated.seconds);
 }
 
@@ -123,6 +129,10 @@ nlohmann::ordered_json evaluation_json(const RunFacts& facts, const SavedModel& 
     json["test_loss"] = evaluated.loss;
     if (evaluated.accuracy) json["test_accuracy"] = *evaluated.accuracy;
     if (evaluated.perplexity) json["test_perplexity"] = *evaluated.perplexity;
+    if (evaluated.masks) {
+        json["test_iou"] = evaluated.masks->iou();
+        json["test_dice"] = evaluated.masks->dice();
+    }
     json["test_seconds"] = evaluated.seconds;
     json["startup_seconds"] = facts.startup_seconds;
     json["memory_peak_bytes"] = facts.memory_peak;
@@ -167,16 +177,15 @@ Result<void> evaluate(const EvaluateOptions& options, Clock::time_point started)
     auto evaluation = SavedModelEvaluation::make(*saved, precision, device);
     DP_TRY(all_or_none(evaluation ? Result<void>() : tl::unexpected(evaluation.error()), device, *ranks));
     RunFacts about{
-        saved->info->name,     device.name(), ranks->name(), ranks->size(), saved->manifest.training.seed,
+        saved->info->name,    device.name(), ranks->name(), ranks->size(), saved->manifest.training.seed,
         seconds_from(started)};
     about.device_name = device.description();
     about.threads = threads_of(device.choices(), threads_for(here));
     about.precision = precision;
     if (facts != nullptr) about.nodes = facts->nodes;
     const auto evaluated = DP_TRY(evaluation->test(*data, *ranks));
-    about.memory_peak = device.memory().peak();
-
     report.line(evaluation_line(evaluated));
+    about.memory_peak = device.memory().peak();
     const std::string summary = evaluation_json(about, *saved, evaluated).dump();
     Result<void> written;
     if (is_primary && options.json) written = write_output(*options.json, summary + "\n");

@@ -13,6 +13,7 @@
 #include "trainer/commands/saved_model.hpp"
 #include "trainer/devices/open.hpp"
 #include "trainer/reports/report.hpp"
+#include "trainer/training/masks.hpp"
 
 namespace dp::trainer {
 
@@ -29,6 +30,7 @@ struct Evaluated {
     std::int64_t samples;                        // of the test
     double loss;                                 // the mean over them
     std::optional<double> accuracy, perplexity;  // as in EpochReport
+    std::optional<MaskCounts> masks;             // of models that find pixels
     double seconds;                              // of this rank
 };
 

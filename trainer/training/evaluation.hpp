@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -41,6 +42,9 @@ class Evaluation {
         order_ = uploaded(run.device, order);
     }
 
+    // Of each batch that this rank has evaluated.
+    std::function<void(const Batch&)> on_batch;
+
     // The means over all test samples, or over the first ones of each rank, so many batches of the training. Every rank calls.
     Result<Metrics> test(GlobalMetrics& ranks, std::int64_t batches = 0) {
         const std::int64_t most = batches > 0 ? batches * run_.settings.batch : run_.data.test.count;
@@ -52,6 +56,7 @@ class Evaluation {
             const Batch batch = samples_.gather(order_.view(first, {rows}));
             run_.observer.on_phase(Phase::compute);
             run_.model.evaluate(batch, metrics_);
+            if (on_batch) on_batch(batch);
         }
         const auto all = DP_TRY(ranks.total(get_metrics(run_.device, metrics_)));
         std::int64_t count = 0;

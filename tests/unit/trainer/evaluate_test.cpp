@@ -98,7 +98,86 @@ TEST_P(EvaluateEach, SaysWhatTheTrainingSaidAtItsEndOnAnyNumberOfRanks) {
             if (found.perplexity) {
                 EXPECT_EQ(*found.perplexity, std::exp(found.loss));
             }
+            EXPECT_EQ(found.masks.has_value(), name == "unet2d");
         }
+}
+
+TEST(Masks, OverlapIsCountedPixelByPixel) {
+    const auto counted = [](const std::vector<float>& logits, const std::vector<float>& targets) {
+        MaskCounts counts;
+        add_masks(logits, targets, counts);
+        return counts;
+    };
+    struct {
+        std::vector<float> logits, targets;
+        double iou, dice;
+    } const cases[] = {
+        {{1, -1, 2, -2}, {1, 0, 1, 0}, 1, 1},
+        {{1, 1, -1, -1}, {1, 0, 1, 0}, 1.0 / 3, 0.5},
+        {{1, 1, 1, -1}, {1, 0, 0, 0}, 1.0 / 3, 0.5},
+        {{1, -1, -1, -1}, {0, 1, 0, 0}, 0, 0},
+        {{0, -1}, {1, 0}, 0, 0},   // one half is not above one half
+        {{-1, -1}, {0, 0}, 1, 1},  // nothing to find
+        {{1, -1}, {0, 0}, 0, 0},
+    };
+    for (const auto& [logits, targets, iou, dice] : cases) {
+        EXPECT_DOUBLE_EQ(counted(logits, targets).iou(), iou);
+        EXPECT_DOUBLE_EQ(counted(logits, targets).dice(), dice);
+    }
+}
+
+// Of images that have much to find and of those that have little, as the masks of all together say it.
+TEST(Masks, AreThoseOfAllPixelsOnAnyNumberOfRanksInEitherPrecision) {
+    const Scratch scratch;
+    const std::int64_t side = shape().image_size, pixels = side * side;
+    Dataset data = bright_pixels(21, side);
+    auto* masks = reinterpret_cast<float*>(data.test.targets.bytes.data());
+    std::fill(masks, masks + 9 * pixels, 0.0f);  // nothing to find in the first 9
+    Settings settings;
+    settings.epochs = std::nullopt;
+    settings.max_steps = 12;
+    settings.batch = 8;
+    settings.rate.rate = 1e-2;
+    settings.checkpoints.directory = scratch / "saved";
+    outcome_of(train_saved(1, settings, {}, data, "unet2d", shape()));
+    const SavedModel saved = opened(scratch / "saved");
+
+    const auto device = open_cpu(1);
+    const auto model = saved.info->make(saved.shape);
+    model->place(*device, std::nullopt, 1, Type::f32);
+    ASSERT_TRUE(load_values(saved, *model, *device));
+    std::int64_t both = 0, predicted = 0, wanted = 0;
+    const auto* images = reinterpret_cast<const float*>(data.test.features.bytes.data());
+    const Tensor metrics = device->make(Type::f64, {2});
+    for (std::int64_t image = 0; image < data.test.count; ++image) {
+        const std::span<const float> target(masks + image * pixels, static_cast<std::size_t>(pixels)),
+            x(images + image * 3 * pixels, static_cast<std::size_t>(3 * pixels));
+        model->evaluate({device->copy_of<float>(Type::f32, {1, 3 * pixels}, x),
+                         device->copy_of<float>(Type::f32, {1, pixels}, target),
+                         {}},
+                        metrics);
+        const auto logits = device->values_of<float>(model->mask_logits(1));
+        for (std::size_t i = 0; i < target.size(); ++i) {
+            const bool is_there = target[i] == 1, is_found = 1 / (1 + std::exp(-logits[i])) > 0.5f;
+            both += is_there && is_found;
+            predicted += is_found;
+            wanted += is_there;
+        }
+    }
+    const double iou = static_cast<double>(both) / static_cast<double>(predicted + wanted - both),
+                 dice = 2 * static_cast<double>(both) / static_cast<double>(predicted + wanted);
+    EXPECT_GT(iou, 0.05);
+    EXPECT_LT(iou, 0.95);
+    for (const std::int64_t world : {1, 2, 3})
+        for (const Evaluated& found : evaluated_on(world, saved, data)) {
+            ASSERT_TRUE(found.masks);
+            EXPECT_EQ(found.masks->wanted, wanted);
+            EXPECT_NEAR(found.masks->iou(), iou, 1e-4) << "a logit near 0 may be rounded to either side";
+            EXPECT_NEAR(found.masks->dice(), dice, 1e-4);
+        }
+    EXPECT_NEAR(evaluated_on(1, saved, data, Precision::bf16)[0].masks->iou(), iou, 0.02);
+    EXPECT_THAT(evaluation_line(evaluated_on(1, saved, data)[0]),
+                HasSubstr(fmt::format(" %, IoU {:.3f}", iou).substr(0, 10)));
 }
 
 // The subcommands as main.cpp calls them, in a directory.
