@@ -69,6 +69,29 @@ std::string describe(const SavedModel& saved, const Dataset& data, Precision pre
                        data.test.count, data.source);
 }
 
+// --tasks, with the tokenizer of the data.
+Result<std::vector<LanguageTask>> tasks_for(const SavedModel& saved, const EvaluateOptions& options) {
+    std::vector<LanguageTask> tasks;
+    if (options.tasks.empty()) return tasks;
+    if (saved.info->data != DataSet::tokens)
+        return fail(Fault::usage, "--tasks is only for gpt, and {} is of {}; leave it out",
+                    saved.path.string(), saved.info->name);
+    const auto tokenizer = DP_TRY(open_tokenizer(options.data_directory));
+    for (const auto& file : options.tasks) {
+        auto task = DP_TRY(read_task(file, *tokenizer, saved.shape.gpt));
+        tasks.push_back(std::move(task));
+    }
+    return tasks;
+}
+
+nlohmann::ordered_json json_of(const AnsweredTask& answered) {
+    const auto& [task, scores] = answered;
+    nlohmann::ordered_json json{{"file", task.file}, {"questions", scores.questions}, {"acc", scores.acc}};
+    if (scores.acc_norm) json["acc_norm"] = *scores.acc_norm;
+    if (scores.perplexity) json["perplexity"] = *scores.perplexity;
+    return json;
+}
+
 Result<Precision> precision_of(const SavedModel& saved, const std::optional<Precision>& wanted) {
     if (wanted) return *wanted;
     for (const Precision one : {Precision::fp32, Precision::bf16})
@@ -121,7 +144,7 @@ std::string evaluation_line(const Evaluated& evaluated) {
 }
 
 nlohmann::ordered_json evaluation_json(const RunFacts& facts, const SavedModel& saved,
-                                       const Evaluated& evaluated) {
+                                       const Evaluated& evaluated, const std::vector<AnsweredTask>& tasks) {
     nlohmann::ordered_json json = json_of(facts, "evaluated");
     json["checkpoint"] = saved.path.string();
     json["step"] = saved.manifest.progress.step;
@@ -134,6 +157,7 @@ nlohmann::ordered_json evaluation_json(const RunFacts& facts, const SavedModel& 
         json["test_dice"] = evaluated.masks->dice();
     }
     json["test_seconds"] = evaluated.seconds;
+    for (const AnsweredTask& one : tasks) json["tasks"].push_back(json_of(one));
     json["startup_seconds"] = facts.startup_seconds;
     json["memory_peak_bytes"] = facts.memory_peak;
     return json;
@@ -155,15 +179,20 @@ Result<void> evaluate(const EvaluateOptions& options, Clock::time_point started)
     DP_TRY(agree_on_each(world, values_alike(options), "give all ranks the same"));
     world.phase(DP_PHASE_LOAD);
     std::optional<Dataset> data;
+    std::vector<LanguageTask> tasks;
     std::optional<OpenedDevice> opened;
     Precision precision{};
     const auto prepare = [&]() -> Result<std::string> {
         if (is_primary) DP_TRY(can_be_written("--json", options.json));
         precision = DP_TRY(precision_of(*saved, options.precision));
         data = DP_TRY(data_for(*saved, options.data_directory, !world.is_first_of_node()));
+        tasks = DP_TRY(tasks_for(*saved, options));
         opened = DP_TRY(open_device(options.device, here.gpu, threads_for(here)));
-        return fmt::format("{} test samples ({})", data->test.count,
-                           fingerprint_of(data->test).substr(0, 16));
+        std::string found =
+            fmt::format("{} test samples ({})", data->test.count, fingerprint_of(data->test).substr(0, 16));
+        for (const LanguageTask& task : tasks)
+            found += fmt::format(", {} questions ({})", task.questions.size(), task.sha256.substr(0, 16));
+        return found;
     };
     DP_TRY(agree_on(world, "the data", prepare(), "give the same data on all nodes"));
     Device& device = *opened->device;
@@ -185,8 +214,15 @@ Result<void> evaluate(const EvaluateOptions& options, Clock::time_point started)
     if (facts != nullptr) about.nodes = facts->nodes;
     const auto evaluated = DP_TRY(evaluation->test(*data, *ranks));
     report.line(evaluation_line(evaluated));
+    std::vector<AnsweredTask> answered;
+    for (LanguageTask& task : tasks) {
+        auto* model = dynamic_cast<LanguageModel*>(&evaluation->model());
+        const auto scores = DP_TRY(scores_of(task, *model, device, *ranks));
+        report.line(task_line(task, scores));
+        answered.push_back({std::move(task), scores});
+    }
     about.memory_peak = device.memory().peak();
-    const std::string summary = evaluation_json(about, *saved, evaluated).dump();
+    const std::string summary = evaluation_json(about, *saved, evaluated, answered).dump();
     Result<void> written;
     if (is_primary && options.json) written = write_output(*options.json, summary + "\n");
     report.line(summary);

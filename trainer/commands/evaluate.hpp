@@ -9,8 +9,10 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "trainer/commands/saved_model.hpp"
+#include "trainer/commands/tasks.hpp"
 #include "trainer/devices/open.hpp"
 #include "trainer/reports/report.hpp"
 #include "trainer/training/masks.hpp"
@@ -22,6 +24,7 @@ struct EvaluateOptions {
     std::filesystem::path data_directory = kFashionMnistDirectory;
     std::optional<Precision> precision;  // nullopt: that of the training
     DeviceChoice device = DeviceChoice::automatic;
+    std::vector<std::filesystem::path> tasks;  // of questions for gpt
     std::optional<std::filesystem::path> json;
 };
 
@@ -56,10 +59,15 @@ class SavedModelEvaluation {
         : info_(info), settings_(std::move(settings)), device_(device), model_(std::move(model)) {}
 };
 
+struct AnsweredTask {
+    LanguageTask task;
+    TaskScores scores;
+};
+
 // Pure: the line for people, and what the summary has besides the facts of the run.
 std::string evaluation_line(const Evaluated& evaluated);
 nlohmann::ordered_json evaluation_json(const RunFacts& facts, const SavedModel& saved,
-                                       const Evaluated& evaluated);
+                                       const Evaluated& evaluated, const std::vector<AnsweredTask>& tasks);
 
 // Prints both; the latter is also --json's file.
 Result<void> evaluate(const EvaluateOptions& options, std::chrono::steady_clock::time_point started);

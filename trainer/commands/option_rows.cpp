@@ -340,6 +340,9 @@ OptionList evaluate_options(EvaluateOptions& options) {
              "of activations (default: that of the training)", kCourse);
     list.add("--device", options.device, device_choice(), "auto: a GPU if there is one (default: auto)",
              own_of_a_rank("the devices that are opened are compared"));
+    list.add("--tasks", options.tasks, path("FILE...", PathOf::existing),
+             "gpt: questions with choices, or texts whose last word is asked for, as lines of JSON",
+             kPlaceOfNode);
     list.add("--json", options.json, path("FILE"), "also write the last line to this file", kWrittenByRank0);
     return list;
 }

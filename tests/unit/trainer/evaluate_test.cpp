@@ -286,6 +286,34 @@ TEST_F(EvaluateCommand, TakesTheShapeAndThePrecisionFromTheCheckpointAndOtherDat
     EXPECT_GT(last_line().at("test_loss"), 1.5 * loss) << "it has learnt another text";
 }
 
+TEST_F(EvaluateCommand, AnswersTheQuestionsOfTasks) {
+    const auto data = text("data", letters(400, "night "));
+    auto words = tiny_gpt(data);
+    words.push_back("--steps=120");
+    ASSERT_TRUE(trained(words));
+    const std::string right = R"({"context": "night night", "choices": ["nicht", "night"], "answer": 1})",
+                      wrong = R"({"ctx": "night night", "endings": ["night", "nicht"], "label": "1"})";
+    const auto choices = scratch_.write("choices.jsonl", right + "\n" + right + "\n" + wrong + "\n" + right),
+               last_words = scratch_.write("last.jsonl", R"({"text": "night night night"})");
+    ASSERT_TRUE(evaluated({"--data-dir=" + data.string(), "--tasks", choices.string(), last_words.string()}));
+    EXPECT_THAT(said_, HasSubstr(choices.string() + ": 4 questions, acc 75.00 %, acc_norm 75.00 %\n"));
+    EXPECT_THAT(said_, HasSubstr(last_words.string() + ": 1 last word, acc 100.00 %, perplexity "));
+    const auto found = last_line().at("tasks");
+    ASSERT_EQ(found.size(), 2u);
+    EXPECT_EQ(
+        found[0],
+        nlohmann::json({{"file", choices.string()}, {"questions", 4}, {"acc", 0.75}, {"acc_norm", 0.75}}));
+    EXPECT_EQ(found[1].at("acc"), 1);
+    EXPECT_LT(found[1].at("perplexity"), 10);
+
+    const auto bad = scratch_.write("bad.jsonl", right + "\n{\"text\": 3}\n");
+    EXPECT_EQ(refusal({"--data-dir=" + data.string(), "--tasks=" + bad.string()}),
+              bad.string() + ":2: \"text\" is no text");
+    fs::remove_all(saved_);
+    ASSERT_TRUE(trained({"--model=linear", "--steps=1"}));
+    EXPECT_THAT(refusal({"--tasks=" + choices.string()}), HasSubstr("--tasks is only for gpt, and "));
+}
+
 TEST_F(EvaluateCommand, GoesBackToTheNewestWholeCheckpointOrTakesTheOneThatIsNamed) {
     ASSERT_TRUE(trained({"--model=linear", "--steps=10"}));
     ASSERT_TRUE(trained({"--model=linear", "--steps=20"}));
@@ -329,8 +357,8 @@ TEST_F(EvaluateCommand, WhatCannotBeEvaluatedIsSaidInOneLine) {
 }
 
 TEST(EvaluateOptionsTest, ArriveAndAreRefused) {
-    const Parsed parsed = parse_options(
-        {"evaluate", "--checkpoint-dir=c", "--data-dir=d", "--precision=bf16", "--device=cpu", "--json=j"});
+    const Parsed parsed = parse_options({"evaluate", "--checkpoint-dir=c", "--data-dir=d", "--precision=bf16",
+                                         "--device=cpu", "--json=j", "--tasks", "/", "/tmp"});
     ASSERT_TRUE(parsed.options) << parsed.text;
     EXPECT_EQ(parsed.options->command, Command::evaluate);
     const EvaluateOptions& options = parsed.options->evaluate;
@@ -339,6 +367,7 @@ TEST(EvaluateOptionsTest, ArriveAndAreRefused) {
     EXPECT_EQ(options.precision, Precision::bf16);
     EXPECT_EQ(options.device, DeviceChoice::cpu);
     EXPECT_EQ(options.json, "j");
+    EXPECT_EQ(options.tasks, (std::vector<fs::path>{"/", "/tmp"}));
     EXPECT_TRUE(writes_files(*parsed.options));
     EXPECT_FALSE(is_for_one(Command::evaluate)) << "all ranks evaluate";
     EXPECT_THAT(parse_options({"evaluate"}).text, HasSubstr("--checkpoint-dir is required"));
