@@ -115,6 +115,8 @@ void add_course(OptionList& list, Options& o) {
     list.add("--eval-iters", training.test_batches, whole(1, kMillion),
              "then on N batches of each rank (default: all test data)", kCourse)
         .needs = "--eval-interval";
+    list.add("--early-stopping", training.early_stopping, whole(1, kMillion),
+             "end after N tests in a row without a smaller test loss", kCourse);
 }
 
 void add_optimizer(OptionList& list, Options& o) {

@@ -110,6 +110,7 @@ class Watching final : public Observer {
         report_.on_test(test, schedule);
         for (const auto& other : also_) other->on_test(test, schedule);
     }
+    void on_early_stop(const std::string& why) override { report_.line(why); }
     void on_given_values(const std::string& what) override { report_.line(what); }
     void on_resume(const ResumeReport& resume, const Schedule& schedule) override {
         if (recorder_ != nullptr) recorder_->resumed(resume.step);

@@ -28,7 +28,9 @@ struct Outcome {
     std::int64_t resumed = 0;
     std::int64_t checkpoints = 0;  // written
     bool end_is_saved = true;      // false: the last of them could not be written
-    Survival::Totals recovered;    // from deaths
+    // Of a training that ended early; `schedule` then has the steps and epochs that it took.
+    std::optional<BestTest> stopped_after;
+    Survival::Totals recovered;  // from deaths
     std::vector<float> parameters;
     std::uint64_t parameters_hash;
     bool equal_on_all_ranks;  // every rank's hash is the same
