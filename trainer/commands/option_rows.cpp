@@ -349,6 +349,17 @@ OptionList evaluate_options(EvaluateOptions& options) {
     return list;
 }
 
+OptionList find_rate_options(RangeOptions& options) {
+    OptionList list;
+    list.add("--lr-min", options.lowest, positive("1e-6", Bits::fp32),
+             fmt::format("learning rate of the first step (default: {})", options.lowest), kCourse);
+    list.add("--lr-max", options.highest, positive("1.0", Bits::fp32),
+             fmt::format("and of the last one (default: {})", options.highest), kCourse);
+    list.add("--lr-steps", options.steps, whole(3, kMillion),
+             fmt::format("steps (default: {})", options.steps), kCourse);
+    return list;
+}
+
 std::string prepare_footer() {
     std::vector<std::string> rows;
     for (const Source& source : kSources)

@@ -7,6 +7,7 @@
 #include "trainer/command_line/parse.hpp"
 #include "trainer/commands/evaluate.hpp"
 #include "trainer/commands/export.hpp"
+#include "trainer/commands/find_rate.hpp"
 #include "trainer/commands/generate.hpp"
 #include "trainer/commands/measure.hpp"
 #include "trainer/data/load.hpp"
@@ -18,7 +19,18 @@
 
 namespace dp::trainer {
 
-enum class Command { run, compile, info, prepare, measure, report, generate, export_model, evaluate };
+enum class Command {
+    run,
+    compile,
+    info,
+    prepare,
+    measure,
+    report,
+    generate,
+    export_model,
+    evaluate,
+    find_rate
+};
 
 std::string_view name_of(Command command);
 
@@ -74,6 +86,7 @@ struct Options {
     GenerateOptions generate;
     ExportOptions export_model;
     EvaluateOptions evaluate;
+    RangeOptions find_rate;
 
     bool gave(std::string_view name) const { return given.contains(name); }
 };
@@ -88,6 +101,7 @@ OptionList report_options(ReportOptions& options);
 OptionList generate_options(GenerateOptions& options);
 OptionList export_options(ExportOptions& options);
 OptionList evaluate_options(EvaluateOptions& options);
+OptionList find_rate_options(RangeOptions& options);
 std::string prepare_footer();  // what stands below the options in its help
 
 struct Parsed {

@@ -37,6 +37,9 @@ std::map<std::string, std::string> values_of_plan(Options options);
 // Where the cache of `compile` is: as the options say, else where the environment has caches.
 std::optional<std::filesystem::path> cache_directory(const CacheOptions& options);
 
+// Pure: what the data is, for people, and to compare.
+std::string text_of(const Dataset& data);
+
 // A training before its ranks are connected.
 struct Prepared {
     const ModelInfo* info;

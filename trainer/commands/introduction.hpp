@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a world of ranks says of itself before it trains, as the log style has it. run.cpp calls it.
+#pragma once
+
+#include "dp/dp.h"
+#include "trainer/reports/report.hpp"
+
+namespace dp::trainer {
+
+// Where the world is, and who is in it.
+void introduce(Report& report, const dp_world& world, LogStyle style);
+
+}  // namespace dp::trainer
