@@ -47,6 +47,7 @@ int main(int argc, char** argv) {
                     : options.command == Command::report       ? report_runs(options.report)
                     : options.command == Command::generate     ? generate(options.generate)
                     : options.command == Command::export_model ? export_model(options.export_model)
+                    : options.command == Command::evaluate     ? evaluate(options.evaluate, started)
                                                                : run(options, started);
         if (done) done = all_is_printed();
         return done ? 0 : end_with(done.error());

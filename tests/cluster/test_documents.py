@@ -23,7 +23,7 @@ PACKAGES = os.path.join(CHECKOUT, "build/packages")  # tests/run fetches them
 # The trainer with less to do: of two options the last one counts.
 SMALL_TRAINER = f"""#!/bin/sh
 case "$*" in
-prepare* | report* | export*) exec {BUILD}/bin/trainer "$@" ;;
+prepare* | report* | export* | evaluate*) exec {BUILD}/bin/trainer "$@" ;;
 *gpt*) exec {BUILD}/bin/trainer "$@" --num-layers=1 --hidden-size=16 --num-attention-heads=2 --seq-length=16 --batch-size=1 --steps=2 ;;
 esac
 [ "${{RANK-none}}" != "$HANGS" ] || exec sleep 600
@@ -202,6 +202,7 @@ RUN = {
     "trainer prepare --text notes/ --tokenizer=bytes --output notes.tokens": as_it_stands,
     "trainer --model=gpt --data-dir notes.tokens --checkpoint-dir=run1 && trainer export --checkpoint=run1 --output=run1.gpt2": with_tokens,
     "trainer --model=gpt --data-dir notes.tokens --init-from=run1.gpt2 --lr=1e-5": with_weights,
+    "trainer --model=gpt --data-dir notes.tokens --checkpoint-dir=run1 && trainer evaluate --checkpoint-dir=run1 --data-dir notes.tokens": with_tokens,
     "srun -N2 -n4 --dp-dry-run hostname": as_it_stands,
     "grep -cE '^[[:space:]]*([^#[:space:]]|#!|#SBATCH)' *.sbatch": where_the_examples_are,
 }

@@ -44,6 +44,7 @@ ALIKE = {
     "--deterministic": (LINEAR, "--deterministic", "none given"),
     "--eval-interval": (LINEAR, "--eval-interval=1", "0 1"),
     "--eval-iters": (LINEAR + " --eval-interval=1", "--eval-iters=1", "0 1"),
+    "--early-stopping": (LINEAR, "--early-stopping=3", "0 3"),
     "--optimizer": (LINEAR, "--optimizer=sgd", "adam sgd"),
     "--lr": (LINEAR, "--lr=0.5", "0.001 0.5"),
     "--lr-schedule": (LINEAR, "--lr-schedule=cosine", "constant cosine"),

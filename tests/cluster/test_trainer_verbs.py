@@ -119,6 +119,27 @@ def test_a_sharded_optimizer_learns_the_same_and_goes_on_on_another_world(cluste
     assert unsharded["resumed_from_step"] == 10 and unsharded["parameters_hash"] == plain["parameters_hash"]
 
 
+def test_the_ranks_of_a_step_evaluate_what_one_does(cluster, home):
+    write_images(cluster.host_path("/home/alice/verbs/data"))
+    trained = last_json(cluster.run([*STEP, TRAINER, "--model=ffn", "--steps=5", "--batch-size=32", "--data-dir=verbs/data", "--no-cache",
+                                     "--checkpoint-dir=verbs/saved"], cwd=home, timeout=60, check=True))
+    evaluate = [TRAINER, "evaluate", "--checkpoint-dir=verbs/saved", "--data-dir=verbs/data"]
+    alone = cluster.run(["srun", "-n3", *evaluate], cwd=home, timeout=60, check=True)  # no world: one of them does it
+    together = cluster.run([*STEP, *evaluate, "--json=verbs/found.json"], cwd=home, timeout=60, check=True)
+    assert json.loads(cluster.run(["cat", "verbs/found.json"], cwd=home, check=True).stdout) == last_json(together)
+    for done, ranks in ((alone, 1), (together, 4)):
+        assert the_line(done, "test loss ")
+        found = last_json(done)
+        assert (found["world_size"], found["step"], found["test_samples"]) == (ranks, 5, 100)
+        assert found["test_loss"] == pytest.approx(trained["test_loss"], rel=1e-5)
+        assert found["test_accuracy"] == pytest.approx(trained["test_accuracy"])
+
+    differ = f"[ $RANK = 1 ] && one=--precision=bf16; exec {' '.join(evaluate)} $one"
+    done = cluster.run([*STEP, "sh", "-c", differ], cwd=home, timeout=60)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("trainer: ")]
+    assert done.returncode == 2 and len(lines) == 1 and "--precision" in lines[0], done.stderr
+
+
 def test_verbs_that_train_nothing_are_done_by_one_task(cluster):
     """Whether the tasks are ranks of a world or Slurm's alone: one table, and one line where something is wrong."""
     mistakes = [["report", "missing.json"], ["info", "--model=none"], ["prepare", "--tokenizer=none"], ["--data-parallel=on"]]

@@ -114,6 +114,15 @@ void check_place(const Json& json, std::int64_t step, const EpochPlace& place) {
                                             step, place.samples, place.epoch));
 }
 
+BestTest best_test_of(const Json& json, std::int64_t step) {
+    BestTest best;
+    best.loss = json.at("loss").get<double>();
+    best.last_step = count_of(json, "last_step", step, 1);
+    best.step = count_of(json, "step", best.last_step, 1);
+    best.worse = count_of(json, "tests_since", best.last_step - best.step);
+    return best;
+}
+
 }  // namespace
 
 std::string text_of(const Manifest& manifest) {
@@ -140,6 +149,11 @@ std::string text_of(const Manifest& manifest) {
         {"skipped_in_epoch", progress.skipped_in_epoch},
         {"bad_in_a_row", progress.bad_in_a_row},
     };
+    if (const auto& best = progress.best_test)
+        json["best_test"] = {{"loss", best->loss},
+                             {"step", best->step},
+                             {"tests_since", best->worse},
+                             {"last_step", best->last_step}};
     if (manifest.samples_at_once != 0) json["samples_at_once"] = manifest.samples_at_once;
     if (!manifest.stopped_by.empty()) json["stopped_by"] = manifest.stopped_by;
     json["parameters"] = json_of(training.parameters);
@@ -181,6 +195,7 @@ Result<Manifest> manifest_of(std::string_view text) {
         progress.skipped = count_of(json, "skipped_steps", progress.step);
         progress.skipped_in_epoch = count_of(json, "skipped_in_epoch", progress.skipped);
         progress.bad_in_a_row = count_of(json, "bad_in_a_row", progress.skipped);
+        if (json.contains("best_test")) progress.best_test = best_test_of(json["best_test"], progress.step);
         for (const auto& one : json.at("vectors"))
             manifest.vectors.push_back({one.at("name").get<std::string>(), count_of(one, "elements")});
         for (const auto& one : json.at("shards"))

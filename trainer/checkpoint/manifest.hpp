@@ -18,6 +18,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string_view>
 
 #include "trainer/base/result.hpp"
@@ -48,6 +49,14 @@ struct TrainingIdentity {
     std::map<std::string, std::int64_t> shape;  // Model::shape()
 };
 
+// Of the tests of a training with --early-stopping, the one with the smallest loss, and those after it.
+struct BestTest {
+    double loss = 0;
+    std::int64_t step = 0;       // after which it was
+    std::int64_t worse = 0;      // tests since then
+    std::int64_t last_step = 0;  // after which the last of them was
+};
+
 // A training's progress.
 struct Progress {
     std::int64_t step = 0;              // optimizer steps, skipped ones included
@@ -55,6 +64,7 @@ struct Progress {
     std::int64_t skipped_in_epoch = 0;  // of the epoch that `step` is in
     std::int64_t bad_in_a_row = 0;      // consecutive skipped steps at the end
     double loss = 0, correct = 0;       // this rank's sums over the epoch so far
+    std::optional<BestTest> best_test = {};
 };
 
 struct StoredVector {

@@ -9,7 +9,7 @@
 #include "trainer/base/durable.hpp"
 #include "trainer/base/made_directories.hpp"
 #include "trainer/checkpoint/shard.hpp"
-#include "trainer/commands/saved_gpt.hpp"
+#include "trainer/commands/saved_model.hpp"
 #include "trainer/data/tokenizer.hpp"
 #include "trainer/models/gpt.hpp"
 #include "trainer/models/gpt2_config.hpp"
@@ -71,21 +71,15 @@ class WholeDirectory {
 };
 
 // The tensors of the file, in the order of the checkpoint's parameters, which are those of this gpt.
-Result<std::vector<Gpt2Tensor>> tensors_of(const SavedGpt& saved) {
-    const auto model = make_language_model(saved.shape);
-    const auto& stored = saved.manifest.training.parameters;
+Result<std::vector<Gpt2Tensor>> tensors_of(const SavedModel& saved) {
+    const auto model = make_language_model(saved.shape.gpt);
+    DP_TRY(check_parameters(saved, *model));
     std::vector<Gpt2Tensor> tensors;
-    for (const auto& one : model->parameters().all()) {
-        if (one.number >= stored.size() || stored[one.number].name != one.name ||
-            stored[one.number].shape != one.shape)
-            return fail(Fault::usage, "{}: lacks {}; it was written by another version of the trainer",
-                        saved.path.string(), one.name);
-        tensors.push_back(gpt2_tensor(one.name, one.shape));
-    }
+    for (const auto& one : model->parameters().all()) tensors.push_back(gpt2_tensor(one.name, one.shape));
     return tensors;
 }
 
-Result<void> write_weights(const SavedGpt& saved, const fs::path& file) {
+Result<void> write_weights(const SavedModel& saved, const fs::path& file) {
     const auto tensors = DP_TRY(tensors_of(saved));
     std::vector<NewTensor> written;
     for (const auto& one : tensors) written.push_back({"transformer." + one.name, one.shape});
@@ -101,7 +95,7 @@ Result<void> write_weights(const SavedGpt& saved, const fs::path& file) {
 Result<std::unique_ptr<Tokenizer>> tokenizer_of(const ExportOptions& options, const GptShape& shape) {
     if (!options.data_directory) return nullptr;
     auto tokenizer = DP_TRY(open_tokenizer(*options.data_directory));
-    DP_TRY(check_vocabulary(*tokenizer, *options.data_directory, shape));
+    DP_TRY(check_vocabulary(tokenizer->vocabulary(), *options.data_directory, shape));
     return tokenizer;
 }
 
@@ -118,13 +112,14 @@ Result<std::string_view> write_tokenizer(const Tokenizer* tokenizer, const fs::p
 }  // namespace
 
 Result<void> export_model(const ExportOptions& options) {
-    const auto saved = DP_TRY(open_saved_gpt("--checkpoint", options.checkpoint, "can be exported"));
-    const auto tokenizer = DP_TRY(tokenizer_of(options, saved.shape));
+    const auto saved =
+        DP_TRY(open_saved_model("--checkpoint", options.checkpoint, {"gpt", "can be exported"}));
+    const auto tokenizer = DP_TRY(tokenizer_of(options, saved.shape.gpt));
     WholeDirectory output(options.output);
     DP_TRY(output.make());
     DP_TRY(write_weights(saved, output.path() / kTensorFile));
     const auto end_of_text = tokenizer ? std::optional<std::int64_t>(tokenizer->end_of_text()) : std::nullopt;
-    DP_TRY(write_durably(output.path() / kModelConfig, gpt2_config_text(saved.shape, end_of_text),
+    DP_TRY(write_durably(output.path() / kModelConfig, gpt2_config_text(saved.shape.gpt, end_of_text),
                          Fault::usage));
     const auto with = DP_TRY(write_tokenizer(tokenizer.get(), output.path()));
     DP_TRY(output.finish());

@@ -8,13 +8,11 @@
 #include <cstdio>
 #include <numeric>
 
-#include "trainer/checkpoint/shard.hpp"
-#include "trainer/commands/saved_gpt.hpp"
+#include "trainer/commands/saved_model.hpp"
 #include "trainer/data/tokenizer.hpp"
 #include "trainer/devices/cpu/cpu.hpp"
 #include "trainer/models/gpt.hpp"
 #include "trainer/parallel/consistency.hpp"
-#include "trainer/training/checkpointing.hpp"
 
 namespace dp::trainer {
 
@@ -44,10 +42,10 @@ std::size_t pick_token(std::span<const float> logits, const Drawing& how, Random
 
 Result<void> generate(const GenerateOptions& options) {
     const auto saved =
-        DP_TRY(open_saved_gpt("--checkpoint-dir", options.checkpoint_directory, "generates text"));
-    const auto& [path, manifest, shape] = saved;
+        DP_TRY(open_saved_model("--checkpoint-dir", options.checkpoint_directory, {"gpt", "generates text"}));
+    const GptShape& shape = saved.shape.gpt;
     auto tokenizer = DP_TRY(open_tokenizer(options.data_directory));
-    DP_TRY(check_vocabulary(*tokenizer, options.data_directory, shape));
+    DP_TRY(check_vocabulary(tokenizer->vocabulary(), options.data_directory, shape));
     std::vector<Token> text;
     DP_TRY(tokenizer->encode(options.prompt, text));
     if (text.empty()) text.push_back(tokenizer->end_of_text());
@@ -56,9 +54,8 @@ Result<void> generate(const GenerateOptions& options) {
     const auto model = make_language_model(shape);
     model->place(*device, std::nullopt, 1, type_of(options.precision));
     DP_TRY(device->status());
-    const std::vector<Vector> values{{"values", model->parameters().values(), true}};
-    DP_TRY(read_vectors(path, manifest, placed_parts(model->parameters()), values, *device));
-    model->parameters().refresh_compute_copy(*device);
+    DP_TRY(check_parameters(saved, *model));
+    DP_TRY(load_values(saved, *model, *device));
     const Tensor wide = device->make(Type::f32, {1, shape.vocabulary});
 
     fmt::print("{}", options.prompt);

@@ -24,6 +24,8 @@ constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
 
 constexpr Uses kWrittenByRank0 = own_of_a_rank("rank 0 alone writes it");
 constexpr Uses kCacheOfNode = own_of_a_rank("each node may have a cache of its own");
+constexpr Uses kPlaceOfNode =
+    own_of_a_rank("nodes may keep the data in different places; the contents are compared");
 constexpr Uses kAlone = own_of_a_rank("it trains nothing");
 
 // "(default: cnn 5, ffn 5, ...)", or "(default: adam)" where all have the same.
@@ -41,6 +43,15 @@ std::vector<std::string> names_of(const auto& list) {
     std::vector<std::string> names;
     for (const auto& one : list) names.emplace_back(one.name);
     return names;
+}
+
+Format<DeviceChoice> device_choice() {
+    return one_of<DeviceChoice>(
+        {{"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}});
+}
+
+Format<Precision> precision_name() {
+    return one_of<Precision>({{"fp32", Precision::fp32}, {"bf16", Precision::bf16}});
 }
 
 void add_model(OptionList& list, Options& o) {
@@ -96,8 +107,7 @@ void add_course(OptionList& list, Options& o) {
              "batches per rank and step (default: 1)", kIdentity);
     list.add("--seed", training.seed, whole(0, kLargest), "seed of initial values and sampling (default: 1)",
              {nullptr, PlanUse::none, false});
-    list.add("--precision", training.precision,
-             one_of<Precision>({{"fp32", Precision::fp32}, {"bf16", Precision::bf16}}),
+    list.add("--precision", training.precision, precision_name(),
              "of activations; master weights stay fp32 (default: fp32)", kCost);
     list.flag("--bf16", training.precision, Precision::bf16, "the same as --precision=bf16", kCost).excludes =
         "--precision";
@@ -107,6 +117,8 @@ void add_course(OptionList& list, Options& o) {
     list.add("--eval-iters", training.test_batches, whole(1, kMillion),
              "then on N batches of each rank (default: all test data)", kCourse)
         .needs = "--eval-interval";
+    list.add("--early-stopping", training.early_stopping, whole(1, kMillion),
+             "end after N tests in a row without a smaller test loss", kCourse);
 }
 
 void add_optimizer(OptionList& list, Options& o) {
@@ -184,12 +196,8 @@ void add_data_and_device(OptionList& list, Options& o) {
         .only_of = "gpt";
     list.add("--samples", o.data.samples, whole(1, kBillion), "train on the first N; composed images: make N",
              kIdentity);
-    list.add(
-        "--device", o.device.choice,
-        one_of<DeviceChoice>(
-            {{"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}}),
-        "auto: a GPU if there is one (default: auto)",
-        own_of_a_rank("the devices that are opened are compared"));
+    list.add("--device", o.device.choice, device_choice(), "auto: a GPU if there is one (default: auto)",
+             own_of_a_rank("the devices that are opened are compared"));
     // A bare --data-parallel, as the SN10 tutorial writes it, means on.
     list.add("--data-parallel", o.device.data_parallel,
              one_of<DataParallel>(
@@ -337,6 +345,36 @@ OptionList export_options(ExportOptions& options) {
     return list;
 }
 
+OptionList evaluate_options(EvaluateOptions& options) {
+    OptionList list;
+    list.add("--checkpoint-dir,--checkpoint", options.checkpoint, path("DIR"),
+             "where the checkpoints are, of which the newest counts, or one", kPlaceOfNode)
+        .is_required = true;
+    list.add("--data-dir", options.data_directory, path("DIR"),
+             fmt::format("the data whose test set counts (default: {})", kFashionMnistDirectory.string()),
+             kPlaceOfNode);
+    list.add("--precision", options.precision, precision_name(),
+             "of activations (default: that of the training)", kCourse);
+    list.add("--device", options.device, device_choice(), "auto: a GPU if there is one (default: auto)",
+             own_of_a_rank("the devices that are opened are compared"));
+    list.add("--tasks", options.tasks, path("FILE...", PathOf::existing),
+             "gpt: questions with choices, or texts whose last word is asked for, as lines of JSON",
+             kPlaceOfNode);
+    list.add("--json", options.json, path("FILE"), "also write the last line to this file", kWrittenByRank0);
+    return list;
+}
+
+OptionList find_rate_options(RangeOptions& options) {
+    OptionList list;
+    list.add("--lr-min", options.lowest, positive("1e-6", Bits::fp32),
+             fmt::format("learning rate of the first step (default: {})", options.lowest), kCourse);
+    list.add("--lr-max", options.highest, positive("1.0", Bits::fp32),
+             fmt::format("and of the last one (default: {})", options.highest), kCourse);
+    list.add("--lr-steps", options.steps, whole(3, kMillion),
+             fmt::format("steps (default: {})", options.steps), kCourse);
+    return list;
+}
+
 std::string prepare_footer() {
     std::vector<std::string> rows;
     for (const Source& source : kSources)
@@ -378,8 +416,7 @@ OptionList generate_options(GenerateOptions& options) {
              "of these, from the likeliest whose probabilities sum to X (default: 1)", kAlone);
     list.add("--seed", options.seed, whole(0, kLargest), "the same seed gives the same text (default: 1)",
              kAlone);
-    list.add("--precision", options.precision,
-             one_of<Precision>({{"fp32", Precision::fp32}, {"bf16", Precision::bf16}}),
+    list.add("--precision", options.precision, precision_name(),
              "of activations, whatever it was trained in (default: fp32)", kAlone);
     return list;
 }

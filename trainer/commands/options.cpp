@@ -26,8 +26,9 @@ constexpr const char* kFooter =
     "resumes; 8 a checkpoint could not be written. More in dp-trainer(1).";
 
 // In the order of the enumeration.
-constexpr std::array<std::string_view, 8> kCommands{
-    "run", "compile", "info", "prepare", "measure-performance", "report", "generate", "export"};
+constexpr std::array<std::string_view, 10> kCommands{
+    "run",    "compile",  "info",   "prepare",  "measure-performance",
+    "report", "generate", "export", "evaluate", "find-lr"};
 
 Command command_named(std::string_view name) {
     const auto* found = std::find(kCommands.begin(), kCommands.end(), name);
@@ -45,10 +46,13 @@ CommandLine command_line_for(Options& o) {
           compile_options(o.cache)},
          {"info", "show parameters, memory and FLOPs of a model", true, info_options(o.info)},
          {"measure-performance", "time steps on one batch", true, measure_options(o.measure)},
+         {"find-lr", "raise the learning rate step by step, and see where the loss falls", true,
+          find_rate_options(o.find_rate)},
          {"prepare", "download or tokenize a data set", false, prepare_options(o.prepare), prepare_footer()},
          {"report", "compare runs by their summaries", false, report_options(o.report)},
          {"generate", "write text with a checkpoint of gpt", false, generate_options(o.generate)},
-         {"export", "write a checkpoint of gpt for other programs", false, export_options(o.export_model)}}};
+         {"export", "write a checkpoint of gpt for other programs", false, export_options(o.export_model)},
+         {"evaluate", "test a checkpoint's model on any data", false, evaluate_options(o.evaluate)}}};
 }
 
 // What is wrong with options that are each right.
@@ -58,6 +62,9 @@ std::optional<std::string> contradiction(const Options& o) {
         return fmt::format(
             "--min-throughput: {} is more than --max-throughput, which is {}: no run satisfies both", *least,
             *most);
+    if (o.find_rate.lowest >= o.find_rate.highest)
+        return fmt::format("--lr-min: {} is not below --lr-max, which is {}", o.find_rate.lowest,
+                           o.find_rate.highest);
     return std::nullopt;
 }
 
@@ -82,7 +89,7 @@ Parsed parse_options(const std::vector<std::string>& arguments) {
 
 bool writes_files(const Options& o) {
     return o.command == Command::compile || o.command == Command::export_model || o.output.json ||
-           o.output.dump || o.output.metrics || o.output.tensorboard || o.output.profile ||
+           o.evaluate.json || o.output.dump || o.output.metrics || o.output.tensorboard || o.output.profile ||
            !o.training.checkpoints.directory.empty();
 }
 
@@ -100,15 +107,24 @@ std::vector<std::string> options_without_effect(const Options& o) {
             "--lr-wsd-decay-iters does nothing without --lr-schedule=wsd; give both, or leave it out");
     if (o.gave("--init-method-std") && o.init_from)
         lines.emplace_back("--init-method-std does nothing: --init-from has the weights");
-    if (o.command != Command::measure) return lines;
+    if (o.command == Command::find_rate)
+        for (const char* name : {"--lr", "--lr-schedule", "--lr-warmup-fraction", "--steps", "--epochs"})
+            if (o.gave(name))
+                lines.push_back(
+                    fmt::format("{} does nothing: find-lr takes --lr-steps steps, with rates from "
+                                "--lr-min to --lr-max",
+                                name));
+    if (o.command != Command::measure && o.command != Command::find_rate) return lines;
     std::vector<std::string_view> unwritten;
     for (const char* name :
          {"--checkpoint-dir", "--metrics", "--tensorboard", "--dump-parameters", "--profile"})
         if (o.gave(name)) unwritten.emplace_back(name);
-    if (o.gave("--init-from"))
+    if (o.gave("--init-from") && o.command == Command::measure)
         lines.emplace_back("--init-from does nothing: measure-performance keeps no weights");
     if (!unwritten.empty())
-        lines.push_back(fmt::format("measure-performance repeats one step: it writes nothing for {}",
+        lines.push_back(fmt::format("{}: it writes nothing for {}",
+                                    o.command == Command::measure ? "measure-performance repeats one step"
+                                                                  : "find-lr keeps nothing of what is learnt",
                                     fmt::join(unwritten, ", ")));
     return lines;
 }

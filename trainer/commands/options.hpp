@@ -5,7 +5,9 @@
 #pragma once
 
 #include "trainer/command_line/parse.hpp"
+#include "trainer/commands/evaluate.hpp"
 #include "trainer/commands/export.hpp"
+#include "trainer/commands/find_rate.hpp"
 #include "trainer/commands/generate.hpp"
 #include "trainer/commands/measure.hpp"
 #include "trainer/data/load.hpp"
@@ -17,7 +19,18 @@
 
 namespace dp::trainer {
 
-enum class Command { run, compile, info, prepare, measure, report, generate, export_model };
+enum class Command {
+    run,
+    compile,
+    info,
+    prepare,
+    measure,
+    report,
+    generate,
+    export_model,
+    evaluate,
+    find_rate
+};
 
 std::string_view name_of(Command command);
 
@@ -73,6 +86,8 @@ struct Options {
     ReportOptions report;
     GenerateOptions generate;
     ExportOptions export_model;
+    EvaluateOptions evaluate;
+    RangeOptions find_rate;
 
     bool gave(std::string_view name) const { return given.contains(name); }
 };
@@ -86,6 +101,8 @@ OptionList prepare_options(PrepareOptions& options);
 OptionList report_options(ReportOptions& options);
 OptionList generate_options(GenerateOptions& options);
 OptionList export_options(ExportOptions& options);
+OptionList evaluate_options(EvaluateOptions& options);
+OptionList find_rate_options(RangeOptions& options);
 std::string prepare_footer();  // what stands below the options in its help
 
 struct Parsed {

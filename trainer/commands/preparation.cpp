@@ -173,8 +173,9 @@ Result<std::vector<std::string>> tokenize_texts(Options& options) {
 std::vector<std::pair<std::string, std::string>> values_alike(Options options) {
     std::vector<std::pair<std::string, std::string>> values{
         {"the subcommand", std::string(name_of(options.command))}};
-    const OptionList training = training_options(options), measuring = measure_options(options.measure);
-    for (const OptionList* list : {&training, &measuring})
+    const OptionList training = training_options(options), measuring = measure_options(options.measure),
+                     finding = find_rate_options(options.find_rate);
+    for (const OptionList* list : {&training, &measuring, &finding})
         for (const OptionRow& row : list->rows())
             if (row.uses.may_differ == nullptr) values.emplace_back(row.name(), row.text());
     return values;
@@ -196,6 +197,12 @@ std::optional<std::filesystem::path> cache_directory(const CacheOptions& options
     if (options.off || options.directory == "none") return std::nullopt;
     if (options.directory) return options.directory;
     return default_cache_directory(std::getenv("XDG_CACHE_HOME"), std::getenv("HOME"));
+}
+
+std::string text_of(const Dataset& data) {
+    const auto part = [](const Split& samples) { return fingerprint_of(samples).substr(0, 16); };
+    return fmt::format("{} training samples ({}) and {} test samples ({})", data.train.count,
+                       part(data.train), data.test.count, part(data.test));
 }
 
 MemoryCase Prepared::memory_case(std::int64_t ranks, std::int64_t sharing) const {

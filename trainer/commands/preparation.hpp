@@ -40,6 +40,9 @@ Result<std::vector<std::string>> tokenize_texts(Options& options);
 // Where the cache of `compile` is: as the options say, else where the environment has caches.
 std::optional<std::filesystem::path> cache_directory(const CacheOptions& options);
 
+// Pure: what the data is, for people, and to compare.
+std::string text_of(const Dataset& data);
+
 // A training before its ranks are connected.
 struct Prepared {
     const ModelInfo* info;

@@ -15,6 +15,7 @@
 #include "trainer/base/standard_streams.hpp"
 #include "trainer/checkpoint/directory.hpp"
 #include "trainer/checkpoint/stop.hpp"
+#include "trainer/commands/introduction.hpp"
 #include "trainer/commands/parallel_choice.hpp"
 #include "trainer/commands/preparation.hpp"
 #include "trainer/commands/profiling.hpp"
@@ -46,21 +47,6 @@ std::string describe(const Prepared& run, const Ranks& ranks) {
         training.batch, training.accumulate > 1 ? fmt::format(" x {}", training.accumulate) : "",
         training.batch * training.accumulate * data, run.data.train.count, run.data.test.count,
         run.data.source);
-}
-
-// Where the world is, and who is in it.
-void introduce(Report& report, const dp_world& world, const ModelParallel& parallel, LogStyle style) {
-    if (style != LogStyle::pytorch) {
-        report.line(fmt::format("MASTER_ADDR={} MASTER_PORT={} WORLD_SIZE={} NODES={}", world.master_addr,
-                                world.master_port, world.size, world.nodes));
-        if (style == LogStyle::megatron) report.line(model_parallel_line(world.size, parallel));
-        return;
-    }
-    report.line(fmt::format("MASTER_ADDR: {}\nMASTER_PORT: {}\nWORLD_SIZE: {}\nNODE_RANK: {}",
-                            world.master_addr, world.master_port, world.size, world.node_rank));
-    print_if_possible(stdout, fmt::format("Rank {} on Node {}: Initializing process group.\n", world.rank,
-                                          world.node_rank));
-    std::fflush(stdout);
 }
 
 // In the order of Phase.
@@ -114,6 +100,7 @@ class Watching final : public Observer {
         report_.on_test(test, schedule);
         for (const auto& other : also_) other->on_test(test, schedule);
     }
+    void on_early_stop(const std::string& why) override { report_.line(why); }
     void on_given_values(const std::string& what) override { report_.line(what); }
     void on_resume(const ResumeReport& resume, const Schedule& schedule) override {
         if (recorder_ != nullptr) recorder_->resumed(resume.step);
@@ -142,13 +129,6 @@ Result<void> outputs_can_be_written(const OutputOptions& output) {
         .and_then([&] { return can_be_written("--metrics", output.metrics); })
         .and_then([&] { return can_hold_files("--tensorboard", output.tensorboard); })
         .and_then([&] { return profile_can_be_written(output.profile); });
-}
-
-// For people, and to compare.
-std::string text_of(const Dataset& data) {
-    const auto part = [](const Split& samples) { return fingerprint_of(samples).substr(0, 16); };
-    return fmt::format("{} training samples ({}) and {} test samples ({})", data.train.count,
-                       part(data.train), data.test.count, part(data.test));
 }
 
 // A run whose ranks are connected.
@@ -245,6 +225,15 @@ struct Run {
         report.line(measurement_table(*measured));
         DP_TRY(finish(measurement_json(facts, *measured)));
         return within_throughput(measured->samples_per_second);
+    }
+
+    Result<void> find_rate() {
+        auto test = range_test(*prepared.info, *prepared.model, prepared.data, options.training,
+                               options.find_rate, device, ranks, watching);
+        if (!test) return tl::unexpected(with_advice(test.error(), device, memory));
+        facts.memory_peak = device.memory().peak();
+        report.line(range_text(*test));
+        return finish(range_json(facts, options.find_rate, *test));
     }
 
     // --metrics and --tensorboard, of the primary process.
@@ -452,7 +441,7 @@ class Generations {
                     return compiled_.emplace(cache_directory(options.cache), std::move(request)).load();
                 },
                 profiles() ? &recorder_->log() : nullptr));
-            if (given_.command == Command::run) DP_TRY(begin_with_weights(prepared));
+            if (given_.command != Command::measure) DP_TRY(begin_with_weights(prepared));
             accumulate_ = prepared.options.training.accumulate;
             prepared_ = std::move(prepared);
             return contents_ = text_of(prepared_->data);
@@ -499,7 +488,7 @@ class Generations {
         const bool survives = !groups_.divides_model && groups_.world->survives_deaths();
         if (survives) world_.enable_rejoin();
         Settings& training = prepared_->options.training;
-        if (!survives || !world_.can_restart() || given_.command == Command::measure)
+        if (!survives || !world_.can_restart() || given_.command != Command::run)
             training.peer_copy = 0;
         else if (!given_.gave("--peer-copy"))
             training.peer_copy = 1;
@@ -509,6 +498,7 @@ class Generations {
                   groups_.ranks(), report_,      watching_,
                   survival_,       first_,       profiles() ? &*recorder_ : nullptr};
         DP_TRY(ready.check(here_, plan));
+        if (given_.command == Command::find_rate) return ready.find_rate();
         return given_.command == Command::measure ? ready.measure() : ready.train(here_, plan, started_);
     }
 };

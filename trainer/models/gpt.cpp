@@ -91,6 +91,11 @@ class Gpt final : public LanguageModel {
         head(batch, 0, metrics);
     }
 
+    void evaluate_last(const Batch& batch, std::int64_t count, const Tensor& metrics) override {
+        forward(batch.x, {});
+        head(batch, 0, metrics, batch_.tokens - count);
+    }
+
     void forward_backward(const Batch& batch, float scale, const Tensor& metrics) override {
         forward(batch.x, batch.draw);
         head(batch, scale / static_cast<float>(shape_.sequence), metrics);
@@ -344,10 +349,11 @@ class Gpt final : public LanguageModel {
         norm_backward(b.norm1, first(stream_[number]), first(a.saved1), narrow, dx);
     }
 
-    // The loss; in training also the gradients of the table (the head's weights) and the last norm's output.
-    void head(const Batch& batch, float scale, const Tensor& metrics) {
+    // The loss of the targets from the first on; in training also the gradients of the table (the head's weights) and the last norm's
+    // output.
+    void head(const Batch& batch, float scale, const Tensor& metrics, std::int64_t first_target = 0) {
         const std::int64_t chunk = logits_.rows(), c = shape_.hidden;
-        for (std::int64_t from = 0; from < batch_.tokens; from += chunk) {
+        for (std::int64_t from = first_target; from < batch_.tokens; from += chunk) {
             const std::int64_t rows = std::min(chunk, batch_.tokens - from);
             const Tensor x = last_.y.view(from * c, {rows, c}), logits = logits_.first_rows(rows);
             device_->linear(x, head_weights(), {}, Activation::none, logits);

@@ -36,6 +36,9 @@ class LanguageModel : public Model {
     // Logits for the token after the last one; `tokens` is i32 [1, length], at most a sequence. Returns [1,
     // vocabulary] in the type that it was placed with. Valid until the next call of any method.
     virtual Tensor next_logits(const Tensor& tokens) = 0;
+    // As evaluate(), of one sequence of any length up to the model's, i32 [1, length], and of its last `count` targets alone: adds up
+    // their losses, and how many of them were the likeliest token.
+    virtual void evaluate_last(const Batch& batch, std::int64_t count, const Tensor& metrics) = 0;
 };
 
 std::unique_ptr<LanguageModel> make_language_model(const GptShape& shape);

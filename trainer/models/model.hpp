@@ -77,6 +77,8 @@ class Model {
     virtual void evaluate(const Batch& batch, const Tensor& metrics) = 0;
     // The same, and sets the gradients to `scale` times those of the sum of the samples' losses.
     virtual void forward_backward(const Batch& batch, float scale, const Tensor& metrics) = 0;
+    // The logits of the pixels of the batch of so many rows that was evaluated last; empty of a model that finds none.
+    virtual Tensor mask_logits(std::int64_t /*rows*/) const { return {}; }
 
     // Its shape (ModelShape), keyed by the options' names: two models with one name and one shape are the
     // same function of the same parameters.

@@ -253,6 +253,8 @@ class Unet2d final : public LayeredModel {
         }
     }
 
+    Tensor mask_logits(std::int64_t rows) const override { return last_->output(rows); }
+
     bool looks_at_whole_batch() const override { return true; }
 
     std::map<std::string, std::int64_t> shape() const override {

@@ -222,6 +222,11 @@ nlohmann::ordered_json summary_of(const RunFacts& facts, const Outcome& outcome)
         json["recovery_seconds"] = outcome.recovered.seconds;
         json["steps_repeated"] = outcome.recovered.repeated;
     }
+    if (outcome.stopped_after) {
+        json["stopped_early"] = true;
+        json["best_test_loss"] = outcome.stopped_after->loss;
+        json["best_test_step"] = outcome.stopped_after->step;
+    }
     if (outcome.skipped > 0) json["skipped_steps"] = outcome.skipped;
     if (outcome.resumed > 0) json["resumed_from_step"] = outcome.resumed;
     if (facts.has_checkpoints) json["checkpoints_written"] = outcome.checkpoints;

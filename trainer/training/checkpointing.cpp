@@ -75,7 +75,7 @@ Result<std::optional<Progress>> Checkpointing::restore() {
         DP_TRY(checkpointer_.restore([&](const std::string& what) { run_.observer.on_damaged(what); }));
     run_.observer.on_phase(Phase::compute);
     if (!found) return std::nullopt;
-    const std::int64_t step = found->progress.step;
+    const std::int64_t step = saved_step_ = found->progress.step;
     run_.observer.on_resume(
         {step, checkpointer_.path_of(step), std::string(name_of(run_.settings.precision)), found->precision,
          found->stopped_by, run_.settings.batch * run_.ranks.data.size(), found->samples_at_once},
@@ -87,9 +87,10 @@ Result<void> Checkpointing::prepare() {
     return checkpointer_.prepare_directory([&](const std::string& what) { run_.observer.on_damaged(what); });
 }
 
-Result<void> Checkpointing::after_step(std::int64_t step, const std::function<Progress()>& progress) {
+Result<void> Checkpointing::after_step(std::int64_t step, const std::function<Progress()>& progress,
+                                       bool is_end) {
     const auto signal = DP_TRY(stop_.after_step());
-    const bool is_last = step == run_.schedule.total_steps;
+    const bool is_last = is_end || step == run_.schedule.total_steps;
     const std::int64_t every = run_.settings.checkpoints.every;
     const bool is_due = every > 0 && step % every == 0;
     const bool stops = signal != 0 && !is_last;
@@ -108,6 +109,11 @@ Result<void> Checkpointing::after_step(std::int64_t step, const std::function<Pr
     return fail(fault, fmt::format("{}; the same command continues from {}, in a batch script after "
                                    "`scontrol requeue $SLURM_JOB_ID`",
                                    what, checkpointer_.path_of(step).string()));
+}
+
+Result<void> Checkpointing::at_end(std::int64_t step, const Progress& progress) {
+    if (saved_step_ != step) DP_TRY(save(step, progress, ""));
+    return {};
 }
 
 Result<void> Checkpointing::catch_up(const Progress& progress) {
@@ -133,6 +139,7 @@ Result<bool> Checkpointing::save(std::int64_t step, const Progress& progress, co
     run_.observer.on_checkpoint(report);
     newest_is_saved_ = saved.has_value();
     written_ += newest_is_saved_ ? 1 : 0;
+    if (newest_is_saved_) saved_step_ = step;
     return newest_is_saved_;
 }
 

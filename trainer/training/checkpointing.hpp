@@ -34,8 +34,12 @@ class Checkpointing {
     Result<void> prepare();
 
     // After each step. Calls `progress` on all ranks if a checkpoint is written. An error ends the training;
-    // so does Fault::stopped. Every rank calls.
-    Result<void> after_step(std::int64_t step, const std::function<Progress()>& progress);
+    // so does Fault::stopped. `is_end`: it is the last step, though not of the schedule. Every rank calls.
+    Result<void> after_step(std::int64_t step, const std::function<Progress()>& progress,
+                            bool is_end = false);
+
+    // At the end of a training that stops between steps, before the end of its schedule. Every rank calls.
+    Result<void> at_end(std::int64_t step, const Progress& progress);
 
     // After a step restored from a peer's memory: its checkpoint may be missing. Every rank calls.
     Result<void> catch_up(const Progress& progress);
@@ -49,6 +53,7 @@ class Checkpointing {
     StopAgreement stop_;
     std::int64_t written_ = 0;
     bool newest_is_saved_ = true;
+    std::int64_t saved_step_ = 0;
 
     Result<bool> save(std::int64_t step, const Progress& progress, const std::string& stopped_by);
 };

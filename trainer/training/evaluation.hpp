@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The test of a model within a training.
+// The test of a model: within a training, and of a checkpoint (trainer evaluate).
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <functional>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "trainer/base/partition.hpp"
@@ -14,6 +17,11 @@
 #include "trainer/training/global_metrics.hpp"
 
 namespace dp::trainer {
+
+// Of models of tokens, whose loss is the mean over tokens.
+inline std::optional<double> perplexity_of(const ModelInfo& info, double loss) {
+    return info.data == DataSet::tokens ? std::optional(std::exp(loss)) : std::nullopt;
+}
 
 // Evaluates a model on the test data: each rank takes its part, and the result is that of all together.
 class Evaluation {
@@ -31,6 +39,9 @@ class Evaluation {
         order_ = uploaded(run.device, order);
     }
 
+    // Of each batch that this rank has evaluated.
+    std::function<void(const Batch&)> on_batch;
+
     // The means over all test samples, or over the first ones of each rank, so many batches of the training. Every rank calls.
     Result<Metrics> test(GlobalMetrics& ranks, std::int64_t batches = 0) {
         const std::int64_t most = batches > 0 ? batches * run_.settings.batch : run_.data.test.count;
@@ -44,6 +55,7 @@ class Evaluation {
             const Batch batch = DP_TRY(samples_.gather(choice(first, rows)));
             run_.observer.on_phase(Phase::compute);
             run_.model.evaluate(batch, metrics_);
+            if (on_batch) on_batch(batch);
         }
         if (!ranks.model_sums()) return tl::unexpected(ranks.model_sums().error());
         const auto all = DP_TRY(ranks.total(get_metrics(run_.device, metrics_)));

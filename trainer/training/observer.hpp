@@ -94,6 +94,8 @@ class Observer {
     virtual void on_progress(const ProgressReport& /*report*/) {}
     virtual void on_epoch(const EpochReport& /*report*/, const Schedule& /*schedule*/) {}
     virtual void on_test(const TestReport& /*report*/, const Schedule& /*schedule*/) {}
+    // It ends before its last step (Settings::early_stopping): a sentence.
+    virtual void on_early_stop(const std::string& /*why*/) {}
     // Whether Settings::begin_with is what it begins with: a sentence.
     virtual void on_given_values(const std::string& /*what*/) {}
     virtual void on_resume(const ResumeReport& /*report*/, const Schedule& /*schedule*/) {}

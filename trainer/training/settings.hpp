@@ -57,6 +57,8 @@ struct Settings {
     bool log_single = false;
     // Tests every so many steps, too, not only after each epoch (0: it does not), on so many batches of each rank (0: all).
     std::int64_t test_every = 0, test_batches = 0;
+    // Ends after so many tests in a row without a smaller loss (early_stopping.hpp); 0: it does not.
+    std::int64_t early_stopping = 0;
     CheckpointPlan checkpoints;
     std::optional<GivenValues> begin_with;  // unless the training resumes from a checkpoint
 };

@@ -13,6 +13,7 @@
 #include "trainer/parallel/agreement.hpp"
 #include "trainer/training/checkpointing.hpp"
 #include "trainer/training/context.hpp"
+#include "trainer/training/early_stopping.hpp"
 #include "trainer/training/evaluation.hpp"
 #include "trainer/training/sample_order.hpp"
 #include "trainer/training/train_step.hpp"
@@ -24,15 +25,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-// Places the model on the device, with room for training and test batches.
-void place_model(Model& model, const Settings& settings, std::optional<std::uint64_t> seed, Device& device) {
-    const std::int64_t rows =
-        std::max(settings.batch, test_batch_of(model.activations_per_sample(), settings.batch));
-    model.place(device, seed, rows, type_of(settings.precision));
-    device.reserve_convolution_scratch(model.convolution_scratch(device, rows));
-    if (settings.precision == Precision::bf16) device.reserve_copies(model.widest_operation(rows));
 }
 
 // How often a rank says how it goes (dp_log_scalar): about as often as it is recorded.
@@ -58,6 +50,7 @@ class Run {
         std::optional<Progress> saved;
         if (checkpointing_) saved = DP_TRY(checkpointing_->restore());
         if (saved) resumed_ = *saved;
+        early_.resume(resumed_.best_test);
         if (run_.settings.begin_with) DP_TRY(saved ? leave_given_values() : set_given_values());
         return train_step_.resume(resumed_);
     }
@@ -121,6 +114,11 @@ class Run {
     void count(Outcome& outcome) const {
         outcome.skipped = train_step_.skipped();
         outcome.resumed = resumed_.step;
+        if (ends_early()) {
+            outcome.stopped_after = early_.best();
+            outcome.schedule.total_steps = outcome.stopped_after->last_step;
+            outcome.schedule.epochs = outcome.last.epoch;
+        }
         if (!checkpointing_) return;
         outcome.checkpoints = checkpointing_->written();
         outcome.end_is_saved = checkpointing_->newest_is_saved();
@@ -140,16 +138,18 @@ class Run {
         if (run_.settings.log_every > 0 && earlier > 0) log_.begin(counts(resumed_.step));
         if (run_.observer.wants_progress()) own_log_.begin(counts(before + earlier));
         const std::int64_t a_step = run_.settings.batch * run_.settings.accumulate;
-        for (std::int64_t step = earlier; step < steps; ++step) {
-            const StepPlace place{number, step + 1, before + step + 1};
-            if (step + 1 < steps) train_step_.expect(order.take((step + 1) * a_step, a_step));
-            DP_TRY(one_step(order.take(step * a_step, a_step), place));
+        std::int64_t done = earlier;
+        while (done < steps && !early_.is_due()) {
+            const StepPlace place{number, done + 1, before + done + 1};
+            if (done + 1 < steps) train_step_.expect(order.take((done + 1) * a_step, a_step));
+            DP_TRY(one_step(order.take(done * a_step, a_step), place));
+            ++done;
         }
         if (run_.settings.log_every > 0) earlier_loss_ = counts(0).loss;
         const auto trained = DP_TRY(ranks_.total(train_step_.metrics()));
-        const auto samples = static_cast<double>((steps - earlier) * run_.schedule.global_batch);
+        const auto samples = static_cast<double>((done - earlier) * run_.schedule.global_batch);
         const std::int64_t skipped = train_step_.skipped_in_epoch();
-        const auto counted = static_cast<double>((steps - skipped) * run_.schedule.global_batch);
+        const auto counted = static_cast<double>((done - skipped) * run_.schedule.global_batch);
         const double seconds = seconds_since(start) - test_seconds_;
 
         const StepLog::PausedTimer paused(log_);
@@ -157,13 +157,20 @@ class Run {
         EpochReport report{number,  trained.loss / counted, tested.loss, std::nullopt,
                            seconds, samples / seconds,      skipped};
         if (run_.info.classifies) report.test_accuracy = tested.correct;
-        report.test_perplexity = perplexity_of(tested.loss);
+        report.test_perplexity = perplexity_of(run_.info, tested.loss);
         if (!std::isfinite(report.loss) || !std::isfinite(report.test_loss))
             return ranks_.fail(
                 fmt::format("epoch {}: the loss is NaN or infinite; give a smaller --lr than {}", number,
                             run_.settings.rate.rate));
         run_.observer.on_epoch(report, run_.schedule);
+        if (is_whole_test_counted()) early_.see(before + done, tested.loss);
+        if (ends_early()) DP_TRY(end_early(before + done));
         return report;
+    }
+
+    // Before its last step.
+    bool ends_early() const {
+        return early_.is_due() && early_.best()->last_step < run_.schedule.total_steps;
     }
 
     // Repeats the first step.
@@ -185,10 +192,11 @@ class Run {
     TrainStep train_step_;
     Evaluation evaluation_;
     StepLog log_;
-    StepLog own_log_{0, false};                   // for on_progress()
-    double earlier_loss_ = 0;                     // this rank's, of the epochs before this one
-    double test_seconds_ = 0;                     // within this epoch
-    Progress resumed_;                            // what was made before this training went on
+    StepLog own_log_{0, false};  // for on_progress()
+    double earlier_loss_ = 0;    // this rank's, of the epochs before this one
+    double test_seconds_ = 0;    // within this epoch
+    Progress resumed_;           // what was made before this training went on
+    EarlyStopping early_{run_.settings.early_stopping};
     std::optional<Checkpointing> checkpointing_;  // where there are checkpoints
 
     Result<void> leave_given_values() {
@@ -232,15 +240,26 @@ class Run {
         if (is_test_due(place)) DP_TRY(test(place));
         if (!checkpointing_) return {};
         std::optional<StepLog::PausedTimer> paused, own_paused;
-        return checkpointing_->after_step(place.number, [&] {
+        const auto progress = [&] {
             paused.emplace(log_);
             own_paused.emplace(own_log_);
-            return train_step_.progress(place.number);
-        });
+            return progress_at(place.number);
+        };
+        return checkpointing_->after_step(place.number, progress, early_.is_due());
     }
 
-    std::optional<double> perplexity_of(double loss) const {
-        return run_.info.data == DataSet::tokens ? std::optional(std::exp(loss)) : std::nullopt;
+    Progress progress_at(std::int64_t step) {
+        Progress progress = train_step_.progress(step);
+        progress.best_test = early_.best();
+        return progress;
+    }
+    // Those of a part of the data, within epochs, are not compared with those of all.
+    bool is_whole_test_counted() const {
+        return run_.settings.test_every == 0 || run_.settings.test_batches == 0;
+    }
+    Result<void> end_early(std::int64_t step) {
+        run_.observer.on_early_stop(early_.line(run_.schedule.total_steps));
+        return checkpointing_ ? checkpointing_->at_end(step, progress_at(step)) : Result<void>();
     }
 
     // The epoch's end has one anyway.
@@ -260,9 +279,10 @@ class Run {
             return ranks_.fail(
                 fmt::format("step {}: the test loss is NaN or infinite; give a smaller --lr than {}",
                             place.number, run_.settings.rate.rate));
-        TestReport report{place, tested.loss, std::nullopt, perplexity_of(tested.loss), seconds};
+        TestReport report{place, tested.loss, std::nullopt, perplexity_of(run_.info, tested.loss), seconds};
         if (run_.info.classifies) report.accuracy = tested.correct;
         run_.observer.on_test(report, run_.schedule);
+        early_.see(place.number, tested.loss);
         return {};
     }
 
@@ -321,12 +341,13 @@ class LiveRun final : public Remains {
         for (std::int64_t number = run_.first_epoch(); number <= schedule.epochs; ++number) {
             outcome.last = DP_TRY(run_.epoch(number));
             outcome.train_seconds += outcome.last.seconds;
+            if (run_.ends_early()) break;
         }
         run_.count(outcome);
         if (survival != nullptr) outcome.recovered = survival->totals();
         outcome.train_seconds = DP_TRY(largest_of_all_ranks(outcome.train_seconds, device, ranks.world));
         outcome.samples_per_second =
-            static_cast<double>((schedule.total_steps - outcome.resumed) * schedule.global_batch) /
+            static_cast<double>((outcome.schedule.total_steps - outcome.resumed) * schedule.global_batch) /
             outcome.train_seconds;
         outcome.parameters = DP_TRY(whole_parameters(model.parameters(), ranks, device));
         outcome.parameters_hash = hash_of(outcome.parameters);
@@ -353,6 +374,14 @@ class LiveRun final : public Remains {
 };
 
 }  // namespace
+
+void place_model(Model& model, const Settings& settings, std::optional<std::uint64_t> seed, Device& device) {
+    const std::int64_t rows =
+        std::max(settings.batch, test_batch_of(model.activations_per_sample(), settings.batch));
+    model.place(device, seed, rows, type_of(settings.precision));
+    device.reserve_convolution_scratch(model.convolution_scratch(device, rows));
+    if (settings.precision == Precision::bf16) device.reserve_copies(model.widest_operation(rows));
+}
 
 Result<void> repeat_step(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
                          Device& device, const Ranks& ranks, std::int64_t steps, Observer& observer) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "trainer/base/ranks.hpp"
@@ -27,7 +28,9 @@ struct Outcome {
     std::int64_t resumed = 0;
     std::int64_t checkpoints = 0;  // written
     bool end_is_saved = true;      // false: the last of them could not be written
-    Survival::Totals recovered;    // from deaths
+    // Of a training that ended early; `schedule` then has the steps and epochs that it took.
+    std::optional<BestTest> stopped_after;
+    Survival::Totals recovered;  // from deaths
     std::vector<float> parameters;
     std::uint64_t parameters_hash;
     bool equal_on_all_ranks;  // every rank's hash is the same
@@ -37,6 +40,9 @@ struct Outcome {
 // same settings and data. `survival`: null if no process survives a death.
 Result<Outcome> train(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,
                       Device& device, const Ranks& ranks, Observer& observer, Survival* survival = nullptr);
+
+// Places the model on the device, with room for training and test batches. Without a seed its values are the caller's to set.
+void place_model(Model& model, const Settings& settings, std::optional<std::uint64_t> seed, Device& device);
 
 // Repeats a training step on the same batch, to measure it. The observer hears of each. Every rank calls.
 Result<void> repeat_step(const ModelInfo& info, Model& model, const Dataset& data, const Settings& settings,

@@ -27,7 +27,7 @@ Manifest manifest() {
     one.stopped_by = "SIGTERM";
     one.samples_at_once = 8;
     one.data_source = "some \"data\" in Köln";
-    one.progress = {31, 4, 2, 1, 0, 0};
+    one.progress = {31, 4, 2, 1, 0, 0, BestTest{1.0 / 3, 20, 2, 30}};
     one.vectors = {{"values", 128}, {"m", 128}, {"buffers", 7}};
     one.shards = {{"01", 0.1, 3}, {"02", 1e-300, 0}};
     return one;
@@ -59,6 +59,11 @@ TEST(Manifest, ComesBackAsItWasWritten) {
     EXPECT_EQ(back->progress.skipped, 4);
     EXPECT_EQ(back->progress.skipped_in_epoch, 2);
     EXPECT_EQ(back->progress.bad_in_a_row, 1);
+    ASSERT_TRUE(back->progress.best_test);
+    EXPECT_EQ(back->progress.best_test->loss, 1.0 / 3);
+    EXPECT_EQ(back->progress.best_test->step, 20);
+    EXPECT_EQ(back->progress.best_test->worse, 2);
+    EXPECT_EQ(back->progress.best_test->last_step, 30);
     ASSERT_EQ(back->vectors.size(), 3u);
     EXPECT_EQ(back->vectors[2].name, "buffers");
     EXPECT_EQ(back->vectors[2].elements, 7);
@@ -141,6 +146,11 @@ TEST(Manifest, ThatIsDamagedSaysWhere) {
         {"/skipped_steps", 32, "skipped_steps is 32"},
         {"/skipped_in_epoch", 5, "skipped_in_epoch is 5"},
         {"/bad_in_a_row", 5, "bad_in_a_row is 5"},
+        {"/best_test/last_step", 32, "last_step is 32"},
+        {"/best_test/step", 31, "step is 31"},
+        {"/best_test/step", 0, "step is 0"},
+        {"/best_test/tests_since", 11, "tests_since is 11"},
+        {"/best_test/loss", nullptr, "is damaged"},
     };
     for (const auto& c : cases) {
         auto json = nlohmann::json::parse(text_of(manifest()));

@@ -45,6 +45,7 @@ const std::map<std::string, Words> kTried{
     {"--deterministic", {"--deterministic"}},
     {"--eval-interval", {"--eval-interval=1"}},
     {"--eval-iters", {"--eval-iters=1", "--eval-interval=1"}},
+    {"--early-stopping", {"--early-stopping=3"}},
     {"--optimizer", {"--optimizer=sgd"}},
     {"--lr", {"--lr=0.5"}},
     {"--lr-schedule", {"--lr-schedule=cosine"}},

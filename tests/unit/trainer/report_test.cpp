@@ -107,7 +107,8 @@ TEST(Summary, TheManualPageHasEveryKeyAndNoOther) {
     skipping.skipped = 1;
     skipping.resumed = 300;
     skipping.recovered.recoveries = 1;
-    skipping.last.test_perplexity = 2;
+    skipping.last.test_perplexity = 3;
+    skipping.stopped_after = BestTest{0.5, 300, 2, 500};
     RunFacts saving = facts();
     saving.has_checkpoints = true;
     saving.tensor_parallel = 2;

@@ -33,7 +33,7 @@ struct Seen final : Observer {
     std::vector<CheckpointReport> checkpoints;
     std::optional<std::int64_t> resumed;
     std::optional<ResumeReport> resumed_from;
-    std::vector<std::string> damaged, given_values;
+    std::vector<std::string> damaged, given_values, early_stops;
     std::vector<Phase> phases;
     std::function<void(std::int64_t)> at_step;
     std::function<void(Phase)> at_phase;
@@ -54,6 +54,7 @@ struct Seen final : Observer {
     }
     void on_log(const LogReport& log, const Schedule&) override { logs.push_back(log); }
     void on_given_values(const std::string& what) override { given_values.push_back(what); }
+    void on_early_stop(const std::string& why) override { early_stops.push_back(why); }
     void on_resume(const ResumeReport& report, const Schedule&) override {
         resumed = report.step;
         resumed_from = report;
