@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The bundled trainer's entry: command line in, subcommand, exit code out (result.hpp has the codes).
+#include <sys/resource.h>
+
 #include <chrono>
 #include <cstdio>
 #include <exception>
@@ -21,12 +23,21 @@ int end_with(const dp::trainer::Error& error) {
     return static_cast<int>(error.fault);
 }
 
+// A set of tokens may be of more files than a process may open by default.
+void allow_many_files() {
+    rlimit files{};
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+    files.rlim_cur = files.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &files);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     using namespace dp::trainer;
     const auto started = std::chrono::steady_clock::now();
     hold_standard_streams();
+    allow_many_files();
     try {
         const LaunchContext here = read_launch_context();
         cpu::bound_spinning(threads_for(here), argv);

@@ -263,7 +263,9 @@ class Mesh : public ::gloo::rendezvous::Context {
         auto watch = context.on_event([this, members](const Event& event) {
             if (!ends_a_mesh(event, members)) return;
             transport_->interrupt();
-            for_each_open(sockets_, [](int fd) { shutdown(fd, SHUT_RDWR); });
+            // With a member, others of this process's meshes go on, and a socket may be one of theirs.
+            if (event.kind != DP_EVENT_DEATHS)
+                for_each_open(sockets_, [](int fd) { shutdown(fd, SHUT_RDWR); });
             // By a thread of its own: each connection waits for Gloo's thread, which wakes every 10 ms.
             if (closing_.joinable()) return;
             try {

@@ -42,7 +42,8 @@ class InterruptibleWaits {
     }
     void throw_if_interrupted() {
         const std::lock_guard lock(mutex_);
-        if (is_interrupted_) throw ::gloo::IoException("a rank of the mesh has died, or the step or its generation has ended");
+        if (is_interrupted_)
+            throw ::gloo::IoException("a rank of the mesh has died, or the step or its generation has ended");
     }
 
  private:

@@ -90,6 +90,47 @@ def test_what_cannot_be_divided_is_refused_in_one_line(cluster, ranks, words, co
     cluster.assert_nothing_left()
 
 
+def test_ranks_with_other_cpus_do_not_divide_a_model(cluster):
+    """What each of them computes of the whole would not be the same, and nobody would see it before the end."""
+    done = cluster.run(["srun", "-N2", "-n2", "--dp-world=auto", "--dp-tensor=2", "sh", "-c",
+                        f"OMP_NUM_THREADS=$((1 + RANK)) exec {TRAINER} {' '.join(GPT)} --steps=2"], cwd="/home/alice", timeout=60)
+    assert done.returncode == 5, done.stderr
+    assert "the CPUs of a rank" in done.stderr and "OMP_NUM_THREADS" in done.stderr, done.stderr
+    cluster.assert_nothing_left()
+
+
+@pytest.mark.parametrize("words", [["--deterministic"], ["--shard-optimizer"], ["--accumulate=2", "--batch-size=2"], ["--profile=divided.profile"],
+                                   ["--dump-parameters=divided.f32"]])
+def test_it_goes_with_other_options(cluster, alone, words):
+    result = summary(train(cluster, 4, "--dp-tensor=2", "--steps=40", "--batch-size=4", *words))
+    assert result["final_loss"] == pytest.approx(alone["final_loss"], rel=1e-5) and result["parameters_equal_on_all_ranks"] is True
+    if "--dump-parameters=divided.f32" in words:
+        assert os.path.getsize(cluster.host_path("/home/alice/divided.f32")) == 4 * alone["parameters"]
+
+
+def test_the_memory_that_it_asks_for_is_enough(cluster):
+    """Also for its checkpoints and for the end."""
+    done = train(cluster, 2, "--dp-tensor=2", "--steps=4", "--batch-size=4", per_node=2)
+    (needs,) = re.findall(r"memory per rank: ([\d.]+) MiB", done.stdout)
+    cluster.run(["rm", "-rf", "limited"], cwd="/home/alice", check=True)
+    train(cluster, 2, "--dp-tensor=2", "--steps=4", "--batch-size=4", f"--memory-limit={float(needs) + 0.1:.1f}MiB", "--checkpoint-dir=limited",
+          per_node=2)
+
+
+def test_measuring_and_telling_know_the_shape(cluster):
+    done = cluster.run(["srun", "-N1", "-n2", "--dp-world=auto", "--dp-tensor=2", TRAINER, "measure-performance", *GPT, "--batch-size=4", "--iterations=3",
+                        "--warmup=1"], cwd="/home/alice", timeout=60, check=True)
+    measured = json.loads(done.stdout.splitlines()[-1])
+    assert measured["global_batch_size"] == 4 and measured["tensor_parallel"] == 2
+    whole, part = (json.loads(cluster.run([TRAINER, "info", *GPT, *words], cwd="/home/alice", check=True).stdout.splitlines()[-1])
+                   for words in ([], ["--tensor-parallel=2", "--ranks=2"]))
+    assert part["parameters"] == whole["parameters"]
+    for command, words, complaint in (("info", ["--tensor-parallel=3", "--ranks=3"], "--tensor-parallel 3 does not divide --num-attention-heads 4"),
+                                      ("compile", ["--tensor-parallel=2"], "--tensor-parallel 2: plans are of whole models")):
+        refused = cluster.run([TRAINER, command, *GPT, *words], cwd="/home/alice")
+        assert refused.returncode == 2 and complaint in refused.stderr, refused.stderr
+
+
 @pytest.mark.parametrize("victim", [0, 3])
 def test_a_rank_that_dies_ends_all_others_alike(cluster, victim):
     """Nobody ends them: each finds out by its connections, whichever of its groups had the dead one."""

@@ -116,7 +116,7 @@ Result<WrittenShard> write_shard(const fs::path& file, const std::vector<Vector>
     Result<void> written = out ? Result<void>() : tl::unexpected(out.error());
     Sha256 sha;
     bool is_finite = true;
-    const std::int64_t chunk = gathered != nullptr ? std::max<std::int64_t>(kChunk / world, 1) : kChunk;
+    const std::int64_t chunk = gathered != nullptr ? gathered->most_at_once() : kChunk;
     const auto next = [&](const Vector& vector, std::int64_t done) -> Result<std::vector<float>> {
         if (gathered != nullptr) return gathered->of_shard(vector, done, chunk);
         const Shard shard = shard_of(vector.elements(), rank, world);

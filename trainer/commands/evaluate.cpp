@@ -13,6 +13,7 @@
 #include "trainer/parallel/agreement.hpp"
 #include "trainer/parallel/consistency.hpp"
 #include "trainer/parallel/world.hpp"
+#include "trainer/prepare/corpus.hpp"
 #include "trainer/training/evaluation.hpp"
 #include "trainer/training/training.hpp"
 
@@ -35,7 +36,8 @@ std::string which(const SavedModel& saved) {
 }
 
 // The data that it was trained on, where that is generated or composed; else what the directory has.
-Result<Dataset> data_for(const SavedModel& saved, const std::filesystem::path& directory, bool is_checked) {
+Result<Dataset> data_for(const SavedModel& saved, const std::filesystem::path& directory,
+                         const std::optional<TrainTestRest>& split, bool is_checked) {
     DataRequest request{.set = saved.info->data, .directory = directory};
     request.samples = saved.manifest.training.samples;
     request.seed = saved.manifest.training.seed;
@@ -43,6 +45,12 @@ Result<Dataset> data_for(const SavedModel& saved, const std::filesystem::path& d
     request.sequence = saved.shape.gpt.sequence;
     request.vocabulary = saved.shape.gpt.vocabulary;
     request.is_checked = is_checked;
+    request.split = split;
+    if (request.set == DataSet::tokens && DP_TRY(find_corpus(directory)))
+        return fail(Fault::usage,
+                    "{}: texts, and a test needs tokens; give the directory in which the training kept "
+                    "theirs (it says which)",
+                    directory.string());
     if (request.set == DataSet::tokens)
         DP_TRY(check_vocabulary(vocabulary_of(directory).value_or(0), directory, saved.shape.gpt));
     if (request.set == DataSet::fashion_mnist && !has_fashion_mnist(directory))
@@ -121,6 +129,7 @@ Result<Evaluated> SavedModelEvaluation::test(const Dataset& data, Communicator& 
     const TrainingContext context{info_, *model_, data, settings_, no_steps, device_, ranks, nobody};
     GlobalMetrics metrics(context);
     Evaluation evaluation(context);
+    DP_TRY(device_.status());
     MaskCounts masks;
     if (info_.data == DataSet::segmentation)
         evaluation.on_batch = [&](const Batch& batch) { add_masks(*model_, batch, device_, masks); };
@@ -185,7 +194,7 @@ Result<void> evaluate(const EvaluateOptions& options, Clock::time_point started)
     const auto prepare = [&]() -> Result<std::string> {
         if (is_primary) DP_TRY(can_be_written("--json", options.json));
         precision = DP_TRY(precision_of(*saved, options.precision));
-        data = DP_TRY(data_for(*saved, options.data_directory, !world.is_first_of_node()));
+        data = DP_TRY(data_for(*saved, options.data_directory, options.split, !world.is_first_of_node()));
         tasks = DP_TRY(tasks_for(*saved, options));
         opened = DP_TRY(open_device(options.device, here.gpu, threads_for(here)));
         std::string found =
@@ -207,7 +216,9 @@ Result<void> evaluate(const EvaluateOptions& options, Clock::time_point started)
 
     world.phase(DP_PHASE_COMPUTE);
     auto evaluation = SavedModelEvaluation::make(*saved, precision, device);
-    DP_TRY(all_or_none(evaluation ? Result<void>() : tl::unexpected(evaluation.error()), device, ranks));
+    // Not through the device, which may have failed.
+    DP_TRY(
+        agree_on(world, "the model", evaluation.map([](const auto&) { return std::string("ready"); }), ""));
     RunFacts about{
         saved->info->name,    device.name(), ranks.name(), ranks.size(), saved->manifest.training.seed,
         seconds_from(started)};
@@ -225,7 +236,9 @@ Result<void> evaluate(const EvaluateOptions& options, Clock::time_point started)
         answered.push_back({std::move(task), scores});
     }
     about.memory_peak = device.memory().peak();
-    const std::string summary = evaluation_json(about, *saved, evaluated, answered).dump();
+    const std::string summary =
+        evaluation_json(about, *saved, evaluated, answered)
+            .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // a path may be no text
     Result<void> written;
     if (is_primary && options.json) written = write_output(*options.json, summary + "\n");
     report.line(summary);

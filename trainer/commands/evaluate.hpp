@@ -22,6 +22,7 @@ namespace dp::trainer {
 struct EvaluateOptions {
     std::filesystem::path checkpoint;  // a directory of checkpoints, or one of them
     std::filesystem::path data_directory = kFashionMnistDirectory;
+    std::optional<TrainTestRest> split;  // of the training, of data without files to test with
     std::optional<Precision> precision;  // nullopt: that of the training
     DeviceChoice device = DeviceChoice::automatic;
     std::vector<std::filesystem::path> tasks;  // of questions for gpt

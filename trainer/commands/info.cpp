@@ -9,6 +9,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "trainer/commands/parallel_choice.hpp"
 #include "trainer/commands/preparation.hpp"
 #include "trainer/commands/run.hpp"
 
@@ -129,14 +130,17 @@ Result<void> info(const Options& given) {
     Options options = completed(given, chosen);
     const auto vocabulary = DP_TRY(vocabulary_for(options));
     DP_TRY(fit(options, vocabulary));
+    const auto parallel = DP_TRY(choose_parallel(options, chosen, {}, options.info.ranks));
+    options.shape.gpt.layout = layout_of(parallel, 0);
     const auto model = chosen.make(options.shape);
     DP_TRY(check_countable(chosen, *model, options.training.batch));
     const auto device = DP_TRY(copying_device(options, *model));
 
     // The data set is not opened for this.
-    const MemoryNeeds needs = estimate_memory(
-        {*model, options.training, nullptr, options.info.ranks, device.get(), options.info.ranks_per_node});
-    const std::int64_t count = model->parameters().count();
+    const MemoryNeeds needs =
+        estimate_memory({*model, options.training, nullptr, parallel.data, device.get(),
+                         std::max<std::int64_t>(options.info.ranks_per_node / parallel.tensor, 1)});
+    const std::int64_t count = model->parameters().whole_count();
     // The backward pass costs twice the forward pass: gradients of inputs and of weights.
     const double flops = 3 * model->forward_flops_per_sample();
     fmt::print("{}: {}\n\n", chosen.name, chosen.summary);

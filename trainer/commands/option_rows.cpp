@@ -82,7 +82,7 @@ void add_model(OptionList& list, Options& o) {
               "gpt: recompute activations in the backward pass to save memory", kCost)
         .only_of = "gpt";
     gpt("--tensor-parallel,--tensor-model-parallel-size", o.tensor_parallel, whole(1, 1024),
-        "gpt: ranks that divide each layer (default: --dp-tensor)", kCost);
+        "gpt: ranks that divide each layer (default: --dp-tensor)", kCourse);
     gpt("--init-from", o.init_from, path("DIR|FILE"),
         "gpt: GPT-2's weights to begin with, in the safetensors format; a checkpoint comes first", kCourse);
     gpt("--init-method-std", shape.initial_deviation, positive("0.02", Bits::fp32),
@@ -353,6 +353,8 @@ OptionList evaluate_options(EvaluateOptions& options) {
     list.add("--data-dir", options.data_directory, path("DIR"),
              fmt::format("the data whose test set counts (default: {})", kFashionMnistDirectory.string()),
              kPlaceOfNode);
+    list.add("--data-split,--split", options.split, train_test_rest(),
+             "gpt: the training's, of a set without test files (default: the last 1/20 to test)", kCourse);
     list.add("--precision", options.precision, precision_name(),
              "of activations (default: that of the training)", kCourse);
     list.add("--device", options.device, device_choice(), "auto: a GPU if there is one (default: auto)",

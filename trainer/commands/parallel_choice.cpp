@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -48,13 +49,13 @@ Result<ModelParallel> choose_parallel(const Options& options, const ModelInfo& i
     if (info.name != "gpt")
         return fail(Fault::usage, "{} is not divided among ranks; leave {} out, or give --model=gpt",
                     info.name, asked);
+    const std::int64_t heads = options.shape.gpt.heads;
     if (ranks % tensor != 0)
         return fail(Fault::usage, "{} rank{} cannot be divided by {}; give {}, or a multiple of {} ranks",
-                    ranks, ranks == 1 ? "" : "s", asked, divisors_of(ranks), tensor);
-    const std::int64_t heads = options.shape.gpt.heads;
+                    ranks, ranks == 1 ? "" : "s", asked, divisors_of(std::gcd(ranks, heads)), tensor);
     if (heads % tensor != 0)
         return fail(Fault::usage, "{} does not divide --num-attention-heads {}; give {}", asked, heads,
-                    divisors_of(heads));
+                    divisors_of(std::gcd(ranks, heads)));
     DP_TRY(check_others(options, asked));
     return ModelParallel::of_world(static_cast<std::uint32_t>(ranks), static_cast<std::uint32_t>(tensor), 1);
 }

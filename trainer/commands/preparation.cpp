@@ -147,7 +147,7 @@ Result<std::vector<std::string>> tokenize_texts(Options& options) {
     DataRequest& data = options.data;
     if (data.set != DataSet::tokens) return lines;
     const auto tokenize = [&](std::filesystem::path& where) -> Result<void> {
-        const auto corpus = find_corpus(where);
+        const auto corpus = DP_TRY(find_corpus(where));
         if (!corpus) return {};
         const auto cache = cache_directory(options.cache);
         if (!cache)

@@ -76,8 +76,8 @@ AdviceCase case_of(const Profile& profile, const ProfiledRun& run) {
     now.batch = training.batch;
     now.accumulate = training.accumulate;
     // Else each micro-batch has sums of its own.
-    if (run.ranks.data.size() > 1 && !run.prepared.options.device.deterministic &&
-        !run.prepared.model->looks_at_whole_batch())
+    if (run.ranks.data.size() > 1 && run.ranks.tensor.size() == 1 &&
+        !run.prepared.options.device.deterministic && !run.prepared.model->looks_at_whole_batch())
         now.most_accumulate = run.prepared.data.train.count / (training.batch * run.ranks.data.size());
     return now;
 }

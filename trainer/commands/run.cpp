@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <array>
 
 #include "trainer/base/output_file.hpp"
 #include "trainer/base/standard_streams.hpp"
@@ -19,6 +18,7 @@
 #include "trainer/commands/parallel_choice.hpp"
 #include "trainer/commands/preparation.hpp"
 #include "trainer/commands/profiling.hpp"
+#include "trainer/commands/watching.hpp"
 #include "trainer/compile/compiled.hpp"
 #include "trainer/devices/cpu/cpu.hpp"
 #include "trainer/memory/available.hpp"
@@ -48,79 +48,6 @@ std::string describe(const Prepared& run, const Ranks& ranks) {
         training.batch * training.accumulate * data, run.data.train.count, run.data.test.count,
         run.data.source);
 }
-
-// In the order of Phase.
-constexpr std::array kPhases{DP_PHASE_IDLE, DP_PHASE_COMPUTE, DP_PHASE_LOAD, DP_PHASE_COMMUNICATION,
-                             DP_PHASE_CHECKPOINT};
-
-// What a person sees, and what the world is told: in case this rank dies, and for dpctl top.
-class Watching final : public Observer {
- public:
-    // `recorder`: null where there is no --profile.
-    Watching(Report& report, World& world, ProfileRecorder* recorder)
-        : report_(report), world_(world), recorder_(recorder) {}
-    // From now on it is told of logs and epochs, too.
-    void add(std::unique_ptr<Observer> also) { also_.push_back(std::move(also)); }
-    // Runs once per process, before the next step.
-    void at_begin(std::function<Result<void>()> open) {
-        if (!has_opened_) open_ = std::move(open);
-    }
-    Result<void> on_begin() override {
-        if (!open_) return {};
-        has_opened_ = true;
-        return std::exchange(open_, {})();
-    }
-    void on_step_begin() override {
-        if (recorder_ != nullptr) recorder_->on_step_begin();
-    }
-    void on_phase(Phase phase) override { world_.phase(kPhases[static_cast<std::size_t>(phase)]); }
-    void on_step(std::int64_t epoch, std::int64_t step, const Schedule& schedule) override {
-        if (recorder_ != nullptr) recorder_->on_step();
-        world_.at_step((epoch - 1) * schedule.steps_per_epoch + step);
-        report_.on_step(epoch, step, schedule);
-    }
-    void on_log(const LogReport& log, const Schedule& schedule) override {
-        report_.on_log(log, schedule);
-        for (const auto& other : also_) other->on_log(log, schedule);
-    }
-    bool wants_progress() const override { return world_.facts() != nullptr; }
-    void on_progress(const ProgressReport& progress) override {
-        world_.log_scalar("loss", progress.loss);
-        world_.log_scalar("samples_per_second", progress.samples_per_second);
-    }
-    void on_epoch(const EpochReport& epoch, const Schedule& schedule) override {
-        world_.log_scalar("test_loss", epoch.test_loss);
-        if (epoch.test_accuracy) world_.log_scalar("test_accuracy", *epoch.test_accuracy);
-        report_.on_epoch(epoch, schedule);
-        for (const auto& other : also_) other->on_epoch(epoch, schedule);
-    }
-    void on_test(const TestReport& test, const Schedule& schedule) override {
-        world_.log_scalar("test_loss", test.loss);
-        if (test.accuracy) world_.log_scalar("test_accuracy", *test.accuracy);
-        report_.on_test(test, schedule);
-        for (const auto& other : also_) other->on_test(test, schedule);
-    }
-    void on_early_stop(const std::string& why) override { report_.line(why); }
-    void on_given_values(const std::string& what) override { report_.line(what); }
-    void on_resume(const ResumeReport& resume, const Schedule& schedule) override {
-        if (recorder_ != nullptr) recorder_->resumed(resume.step);
-        report_.on_resume(resume, schedule);
-    }
-    void on_recovery(const RecoveryReport& recovery) override {
-        if (recorder_ != nullptr) recorder_->resumed(recovery.step);
-        report_.on_recovery(recovery);
-    }
-    void on_damaged(const std::string& what) override { report_.trouble(what); }
-    void on_checkpoint(const CheckpointReport& checkpoint) override { report_.on_checkpoint(checkpoint); }
-
- private:
-    Report& report_;
-    World& world_;
-    ProfileRecorder* recorder_;
-    std::vector<std::unique_ptr<Observer>> also_;
-    std::function<Result<void>()> open_;
-    bool has_opened_ = false;
-};
 
 // Of the primary process. Leaves nothing.
 Result<void> outputs_can_be_written(const OutputOptions& output) {
@@ -358,10 +285,16 @@ struct Run {
 };
 
 // What ranks must have in common before they read their data: the model, then all other options.
-Result<void> agree_on_options(World& world, const Result<ModelChoice>& choice, const Options& given) {
+Result<void> agree_on_options(World& world, const Result<ModelChoice>& choice, const Options& given,
+                              const LaunchContext& here) {
     const auto name = choice.map([](const ModelChoice& chosen) { return std::string(chosen.info->name); });
     DP_TRY(agree_on(world, kFirstCheck, name, "give --model, and the same data on all nodes"));
-    return agree_on_each(world, values_alike(completed(given, *choice->info)), "give all ranks the same");
+    const Options options = completed(given, *choice->info);
+    auto values = values_alike(options);
+    // Some may have been told otherwise by their environment.
+    const auto parallel = choose_parallel(options, *choice->info, here, world.size());
+    values.emplace_back("DP_TENSOR_SIZE", parallel ? fmt::to_string(parallel->tensor) : "none");
+    return agree_on_each(world, values, "give all ranks the same");
 }
 
 // What a process trains, from one generation of its world to the next.
@@ -377,7 +310,7 @@ class Generations {
           report_(report),
           world_(world),
           started_(started),
-          watching_(report, world, recorder_ ? &*recorder_ : nullptr) {}
+          watching_(report, world, profiles() ? &*recorder_ : nullptr) {}
 
     Result<void> run() {
         for (;;) {
@@ -460,7 +393,7 @@ class Generations {
             set_rank(facts->rank);
         }
         report_.set_primary(is_primary());
-        DP_TRY(agree_on_options(world_, choice_, given_));
+        DP_TRY(agree_on_options(world_, choice_, given_, here_));
         const auto parallel =
             choose_parallel(completed(given_, *choice_->info), *choice_->info, here_, world_.size());
         const bool is_first = !prepared_;
@@ -474,8 +407,11 @@ class Generations {
         if (is_first)
             for (const auto& note : prepared_->notes) report_.line(note);
         if (is_first && prepared_->opened.note) report_.line(*prepared_->opened.note);
-        const Plan* plan = compiled_->plan(values_of_plan(prepared_->options), here_.omp_threads.has_value(),
-                                           prepared_->device());
+        // Plans are of whole models.
+        const Plan* plan = parallel->tensor > 1
+                               ? nullptr
+                               : compiled_->plan(values_of_plan(prepared_->options),
+                                                 here_.omp_threads.has_value(), prepared_->device());
         if (const auto line = compiled_->line(time_now()); is_first && line) report_.line(*line);
         watching_.on_phase(Phase::communication);
         groups_ = DP_TRY(world_.connect(prepared_->device(), here_.gpu.is_part(), *parallel));

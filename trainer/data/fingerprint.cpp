@@ -28,16 +28,16 @@ void add_facts(Sha256& sha, const Matrix& matrix, std::int64_t bytes) {
 void add(Sha256& sha, const Matrix& matrix) {
     const auto size = static_cast<std::int64_t>(matrix.bytes.size());
     add_facts(sha, matrix, size);
-    for (const auto& [at, bytes] : pieces_of(size))
+    for (const auto& [at, bytes] : pieces_of(size, false))
         sha.update(matrix.bytes.data() + at, static_cast<std::size_t>(bytes));
 }
 
 }  // namespace
 
-std::vector<std::pair<std::int64_t, std::int64_t>> pieces_of(std::int64_t size) {
+std::vector<std::pair<std::int64_t, std::int64_t>> pieces_of(std::int64_t size, bool is_read) {
     if (size == 0) return {};
     if (size <= kPieces * kPiece) return {{0, size}};
-    const std::int64_t pieces = size > kManyBytes ? kFewPieces : kPieces;
+    const std::int64_t pieces = is_read && size > kManyBytes ? kFewPieces : kPieces;
     std::vector<std::pair<std::int64_t, std::int64_t>> places;
     for (std::int64_t i = 0; i < pieces; ++i) places.emplace_back((size - kPiece) * i / (pieces - 1), kPiece);
     return places;

@@ -34,7 +34,8 @@ Result<PreparedData> write_prepared(const fs::path& directory, std::string from,
     }
     const nlohmann::ordered_json json{
         {"from", prepared.from}, {"summary", prepared.summary}, {"files", prepared.files}};
-    DP_TRY(write_file(directory / kPreparedFile, json.dump(2) + "\n"));
+    DP_TRY(write_file(directory / kPreparedFile,
+                      json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"));
     return prepared;
 }
 

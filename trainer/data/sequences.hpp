@@ -49,6 +49,6 @@ struct StreamedRows {
 };
 
 // The pieces, as their first byte and their length, of so many bytes that a fingerprint is made of.
-std::vector<std::pair<std::int64_t, std::int64_t>> pieces_of(std::int64_t size);
+std::vector<std::pair<std::int64_t, std::int64_t>> pieces_of(std::int64_t size, bool is_read);
 
 }  // namespace dp::trainer

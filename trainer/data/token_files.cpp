@@ -52,15 +52,39 @@ tl::unexpected<Error> no_tokens(const fs::path& where, const std::string& why) {
 
 }  // namespace
 
+namespace {
+
+bool is_letter(char letter) {
+    return std::isalpha(static_cast<unsigned char>(letter)) != 0;
+}
+
+// "val", "valid" and "validation" are the same word, "train" and "training", "test" and "tests"; "testament" is another.
+bool ends_a_word(const std::string& name, std::size_t at) {
+    const auto end = std::find_if_not(name.begin() + static_cast<std::ptrdiff_t>(at), name.end(), is_letter);
+    const std::string rest(name.begin() + static_cast<std::ptrdiff_t>(at), end);
+    return rest.empty() || rest == "id" || rest == "idation" || rest == "ing" || rest == "s";
+}
+
+bool contains(const fs::path& file, std::string_view word) {
+    return word != "test" && file.stem().string().find(word) != std::string::npos;
+}
+
+}  // namespace
+
 bool has_word(const fs::path& file, std::string_view word) {
     const std::string name = file.stem().string();
     for (std::size_t at = name.find(word); at != std::string::npos; at = name.find(word, at + 1))
-        if (at == 0 || std::isalpha(static_cast<unsigned char>(name[at - 1])) == 0) return true;
+        if ((at == 0 || !is_letter(name[at - 1])) && ends_a_word(name, at + word.size())) return true;
     return false;
 }
 
 FilesByPurpose by_purpose(std::vector<fs::path> files, HasWord has) {
     std::sort(files.begin(), files.end());
+    const auto tells = [&](const fs::path& file) {
+        return has(file, "train") || has(file, "val") || has(file, "test");
+    };
+    // "wikitrain.bin" and "wikival.bin", where no name has a word of its own.
+    if (has == has_word && std::ranges::none_of(files, tells)) has = contains;
     FilesByPurpose parts;
     std::vector<fs::path> tests, others;
     for (auto& file : files) {
@@ -112,6 +136,11 @@ Result<std::vector<TokenRun>> open_token_files(const TokenFormat& format, std::s
         runs.push_back(std::move(run));
     }
     return runs;
+}
+
+bool has_token_files(const fs::path& where) {
+    return std::ranges::any_of(entries_of(where),
+                               [](const fs::path& file) { return format_of(file) != nullptr; });
 }
 
 std::vector<fs::path> token_files(const fs::path& where) {

@@ -34,7 +34,8 @@ struct FilesByPurpose {
     std::vector<std::filesystem::path> train, test;
 };
 using HasWord = bool (*)(const std::filesystem::path& file, std::string_view word);
-// Pure: whether a name has a word that begins so: "val_000.bin" and "text-validation.bin" have "val", "interval.bin" does not.
+// Pure: whether a name has a word that begins so: "val_000.bin" and "text-validation.bin" have "val", "interval.bin" and
+// "values.bin" do not.
 bool has_word(const std::filesystem::path& file, std::string_view word);
 FilesByPurpose by_purpose(std::vector<std::filesystem::path> files, HasWord has = has_word);
 
@@ -42,6 +43,8 @@ FilesByPurpose by_purpose(std::vector<std::filesystem::path> files, HasWord has 
 Result<std::vector<TokenRun>> open_token_files(const TokenFormat& format,
                                                std::span<const std::filesystem::path> files);
 
+// Whether a directory has any, also such as find_token_files() refuses.
+bool has_token_files(const std::filesystem::path& where);
 // All that find_token_files() finds, to know whether they changed; none where it refuses.
 std::vector<std::filesystem::path> token_files(const std::filesystem::path& where);
 

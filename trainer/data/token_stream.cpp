@@ -105,7 +105,7 @@ Result<void> TokenStream::read(std::int64_t first, std::span<Token> to) const {
 Result<void> TokenStream::read_run(const TokenRun& run, std::int64_t first, std::span<Token> to) const {
     const auto seen = read_tokens(run, first, to);
     if (!seen)
-        return fail(Fault::usage, "{}: {}: the tokens {} to {} cannot be read; was the file changed?",
+        return fail(Fault::training, "{}: {}: the tokens {} to {} cannot be read; was the file changed?",
                     run.file.string(), seen.error().message, first,
                     first + static_cast<std::int64_t>(to.size()) - 1);
     if (seen->least < 0)

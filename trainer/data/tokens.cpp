@@ -116,7 +116,7 @@ Result<Split> streamed_split(std::shared_ptr<const Sequences> rows, std::int64_t
                              std::int64_t sequence) {
     Split samples = declared_split(count, sequence);
     StreamedRows streamed{std::move(rows), bytes_of_samples(count, sequence), {}};
-    for (const auto& [at, bytes] : pieces_of(streamed.bytes)) {
+    for (const auto& [at, bytes] : pieces_of(streamed.bytes, true)) {
         const std::int64_t skipped = at % kTokenBytes;
         const auto piece =
             DP_TRY(tokens_from(*streamed.rows, at / kTokenBytes,

@@ -14,7 +14,9 @@ namespace dp::trainer {
 namespace {
 
 constexpr std::int64_t kNumber = sizeof(float);  // of what is f32 in any precision
-constexpr std::int64_t kSums = 16 << 10;         // of losses and of squares of gradients
+constexpr std::int64_t kExchange =
+    6 << 20;  // of ranks that divide a model: its parts, for checkpoints and at the end
+constexpr std::int64_t kSums = 16 << 10;  // of losses and of squares of gradients
 
 std::int64_t bytes_of(const Matrix& matrix) {
     return static_cast<std::int64_t>(matrix.bytes.size());
@@ -84,6 +86,7 @@ MemoryNeeds estimate_memory(const MemoryCase& c) {
     const std::int64_t statistics = rows * model.statistics_per_sample();
     const std::int64_t numbers = rows * model.activations_per_sample() - statistics + model.scratch(rows);
     needs.activations = numbers * flowing + statistics * kNumber + kSums;
+    if (model.parameters().count() < model.parameters().whole_count()) needs.activations += kExchange;
     if (device != nullptr) needs.copies = copies_bytes(model, *device, rows, type);
     if (data != nullptr) needs.data = data_bytes(*data, settings.batch, test_batch, world, type);
     return needs;

@@ -194,6 +194,11 @@ Result<Groups> World::connect(Device& device, bool shares_gpu, const ModelParall
 
 // All ranks connect the groups of one dimension before those of the next, so nobody waits for one who waits for others.
 Result<Groups> World::divide(Device& device, const ModelParallel& parallel) {
+    // What ranks of a layer have twice they compute twice, and must get the same bits.
+    DP_TRY(agree("the CPUs of a rank", device.facts().model,
+                 "ranks that divide a model need the same kind of CPU and as many threads: give all the same "
+                 "(OMP_NUM_THREADS)",
+                 Fault::device));
     const std::uint32_t rank = context_->world().rank;
     Groups groups{mesh({"trainer", {}}), true, nullptr, nullptr};
     if (parallel.data > 1) {

@@ -10,9 +10,10 @@
 #include "trainer/base/files.hpp"
 #include "trainer/base/random.hpp"
 #include "trainer/data/json_lines.hpp"
+#include "trainer/data/prepared.hpp"
 #include "trainer/data/token_files.hpp"
 #include "trainer/data/token_shard.hpp"
-#include "trainer/prepare/output_directory.hpp"
+#include "trainer/prepare/made_once.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -20,10 +21,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kHuggingFaceMerges = "merges.txt";
-constexpr std::string_view kSkippedFile = "skipped.txt";
+constexpr std::string_view kSkippedFile = "skipped.list";
 constexpr std::size_t kMostOfShard = 1'000'000'000;           // tokens: a set of 100 GB has few files to open
 constexpr std::int64_t kLongestText = std::int64_t{1} << 30;  // of a file that is one document
-constexpr auto kLongestCounting = std::chrono::seconds(10);   // of what is refused anyway
+constexpr int kDeepest = 32;                                 // of directories: links may go round in a circle
+constexpr auto kLongestCounting = std::chrono::seconds(10);  // of what is refused anyway
 constexpr auto kLongestTokenizing = std::chrono::hours(24);
 
 bool is_text(const fs::path& file) {
@@ -121,6 +123,10 @@ class Tokenizing {
                         "{}; correct it, or give --bad-samples=skip to leave out {}{} of {} documents",
                         first_bad_, has_stopped_ ? "at least " : "", bad_names_.size(),
                         documents_ + bad_names_.size());
+        if (trains == 0)
+            return fail(
+                Fault::usage, "{}: no text there to train on{}", corpus_.where.string(),
+                bad_names_.empty() ? "" : fmt::format("; all were skipped, the first: {}", first_bad_));
         if (!bad_names_.empty()) DP_TRY(write_file(directory_ / kSkippedFile, all_bad()));
         DP_TRY(save_tokenizer(tokenizer_, directory_));
         std::string summary =
@@ -224,18 +230,32 @@ class Tokenizing {
 
 }  // namespace
 
-std::optional<Corpus> find_corpus(const fs::path& where) {
+Result<std::optional<Corpus>> find_corpus(const fs::path& where) {
     std::error_code error;
     if (!fs::is_directory(where, error)) {
         if (!is_text(where) || !fs::exists(where, error)) return std::nullopt;
         return Corpus{where, {where}};
     }
-    if (!token_files(where).empty()) return std::nullopt;
+    if (has_token_files(where)) return std::nullopt;
     Corpus corpus{where, {}};
-    for (fs::recursive_directory_iterator at(where, error), end; at != end && !error; at.increment(error)) {
+    using Walk = fs::recursive_directory_iterator;
+    fs::path last = where;
+    for (Walk at(where, fs::directory_options::follow_directory_symlink, error), end; !error && at != end;
+         at.increment(error)) {
+        last = at->path();
         std::error_code ignored;
-        if (is_text(at->path()) && !at->is_directory(ignored)) corpus.files.push_back(at->path());
+        const bool is_directory = at->is_directory(ignored);
+        const bool is_hidden = last.filename().string().starts_with(".");
+        if (is_directory &&
+            (is_hidden || at.depth() >= kDeepest || fs::exists(last / kPreparedFile, ignored)))
+            at.disable_recursion_pending();
+        else if (!is_directory && !is_hidden && is_text(last))
+            corpus.files.push_back(last);
     }
+    // What comes after it would be missing.
+    if (error)
+        return fail(Fault::usage, "{}: cannot be read, or what follows it there: {}", last.string(),
+                    error.message());
     if (corpus.files.empty()) return std::nullopt;
     std::sort(corpus.files.begin(), corpus.files.end());
     return corpus;
@@ -245,11 +265,11 @@ Result<TokenizedCorpus> tokenize_corpus(const Corpus& corpus, const fs::path& ca
     try {
         const std::string identity = identity_of(corpus, bad);
         const fs::path directory = cache / ("text-" + identity);
-        const auto make = [&](const fs::path&, const fs::path& result) -> Result<std::string> {
+        const auto make = [&](const fs::path& result) -> Result<std::string> {
             auto tokenizer = DP_TRY(tokenizer_of(corpus));
             return Tokenizing(corpus, bad, *tokenizer, result).run();
         };
-        const auto summary = DP_TRY(fill_directory(directory, identity, make, kLongestTokenizing));
+        const auto summary = DP_TRY(made_once(directory, identity, make, kLongestTokenizing));
         return TokenizedCorpus{
             directory, fmt::format("{}: {}; kept in {}", corpus.where.string(), summary, directory.string())};
     } catch (const fs::filesystem_error& error) {

@@ -15,8 +15,8 @@ struct Corpus {
     std::filesystem::path where;  // a file, or a directory and those below it
     std::vector<std::filesystem::path> files;
 };
-// Nothing where there are no texts, or tokens are.
-std::optional<Corpus> find_corpus(const std::filesystem::path& where);
+// Nothing where there are no texts, or tokens are. Names that begin with a dot are passed over, and directories of `trainer prepare`.
+Result<std::optional<Corpus>> find_corpus(const std::filesystem::path& where);
 
 struct TokenizedCorpus {
     std::filesystem::path directory;  // as `trainer prepare` would leave it

@@ -19,8 +19,11 @@ class EarlyStopping {
     // `patience`: so many tests in a row without a smaller loss than the smallest before; 0: it never ends.
     explicit EarlyStopping(std::int64_t patience) : patience_(patience) {}
 
-    void resume(const std::optional<BestTest>& best) {
-        if (patience_ > 0) best_ = best;
+    // After `step`. Where more steps were taken than the last test saw, the next one decides: the patience may be less now.
+    void resume(const std::optional<BestTest>& best, std::int64_t step) {
+        if (patience_ == 0) return;
+        best_ = best;
+        if (best_ && best_->last_step != step) best_->worse = std::min(best_->worse, patience_ - 1);
     }
     // The test after so many steps of the training. One that was seen before a checkpoint may come again: it counts once.
     void see(std::int64_t step, double loss) {

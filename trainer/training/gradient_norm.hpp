@@ -56,7 +56,8 @@ class GradientNorm {
           ranks_(ranks),
           share_(ranks.data.node_share()),
           ranges_(counted_of(parameters)),
-          sums_(device.make(Type::f64, {kSquareSums})) {
+          sums_(device.make(Type::f64, {kSquareSums})),
+          parts_(device.make(Type::f64, {ranks.tensor.size()})) {
         if (!share_) return;
         ranges_ = blocks_of(ranges_, kBlock);
         blocks_ = device.make_of_node(Type::f64, {static_cast<std::int64_t>(ranges_.size())});
@@ -66,10 +67,13 @@ class GradientNorm {
     Result<double> of(const Tensor& gradients) {
         const double squares = DP_TRY(share_ ? of_node(gradients) : of_rank(gradients));
         if (ranks_.tensor.size() == 1) return std::sqrt(squares);
-        const Tensor all = sums_.first_rows(1);
-        device_.upload(std::array{squares}.data(), all);
-        DP_TRY(ranks_.tensor.all_reduce(all, Reduction::sum));
-        return std::sqrt(device_.values_of<double>(all)[0]);
+        // Added in the order of the ranks, so that all have the same bits wherever they are.
+        std::vector<double> parts(static_cast<std::size_t>(ranks_.tensor.size()));
+        parts[static_cast<std::size_t>(ranks_.tensor.rank())] = squares;
+        device_.upload(parts.data(), parts_);
+        DP_TRY(ranks_.tensor.all_reduce(parts_, Reduction::sum));
+        const auto all = device_.values_of<double>(parts_);
+        return std::sqrt(std::accumulate(all.begin(), all.end(), 0.0));
     }
 
  private:
@@ -80,6 +84,7 @@ class GradientNorm {
     std::optional<NodeShare> share_;
     std::vector<Shard> ranges_;  // of the gradients; where they are shared, each of a block
     Tensor sums_;                // f64 [kSquareSums], for the device
+    Tensor parts_;               // f64, the sums of squares of the ranks that divide the model
     Tensor blocks_;              // f64, the sum of squares of each block; of the node
 
     double squares_of(const Tensor& gradients, const Shard& range) {

@@ -50,7 +50,7 @@ class Run {
         std::optional<Progress> saved;
         if (checkpointing_) saved = DP_TRY(checkpointing_->restore());
         if (saved) resumed_ = *saved;
-        early_.resume(resumed_.best_test);
+        early_.resume(resumed_.best_test, resumed_.step);
         if (run_.settings.begin_with) DP_TRY(saved ? leave_given_values() : set_given_values());
         return train_step_.resume(resumed_);
     }

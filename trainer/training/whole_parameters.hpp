@@ -3,11 +3,11 @@
 // The whole model's values where ranks divide it.
 #pragma once
 
-#include <bit>
+#include <algorithm>
 #include <vector>
 
 #include "trainer/base/ranks.hpp"
-#include "trainer/devices/device.hpp"
+#include "trainer/checkpoint/owned_numbers.hpp"
 #include "trainer/models/parameters.hpp"
 
 namespace dp::trainer {
@@ -17,6 +17,8 @@ namespace dp::trainer {
 inline Result<std::vector<float>> whole_parameters(const ParameterSet& parameters, const Ranks& ranks,
                                                    Device& device) {
     if (ranks.tensor.size() == 1) return parameters.download(device);
+    constexpr std::int64_t kMost = std::int64_t{1} << 18;
+    OwnedNumbers exchange(device, kMost);
     std::vector<float> values;
     values.reserve(static_cast<std::size_t>(parameters.whole_count()));
     for (const Parameter& one : parameters.all()) {
@@ -25,17 +27,23 @@ inline Result<std::vector<float>> whole_parameters(const ParameterSet& parameter
             values.insert(values.end(), here.begin(), here.end());
             continue;
         }
-        // Every number is of one rank, so the sum of their bits has its bits; as floats, -0 would become 0.
-        std::vector<std::int64_t> bits(static_cast<std::size_t>(elements_of(one.part.whole)));
-        for (const Extent& extent : extents_of(one.part))
-            std::transform(here.begin() + extent.here, here.begin() + extent.here + extent.count,
-                           bits.begin() + extent.there,
-                           [](float value) { return std::bit_cast<std::uint32_t>(value); });
-        const Tensor sum =
-            device.copy_of<std::int64_t>(Type::i64, {static_cast<std::int64_t>(bits.size())}, bits);
-        DP_TRY(ranks.tensor.all_reduce(sum, Reduction::sum));
-        for (const std::int64_t all : device.values_of<std::int64_t>(sum))
-            values.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(all)));
+        const auto extents = extents_of(one.part);
+        const std::int64_t all = elements_of(one.part.whole);
+        for (std::int64_t done = 0; done < all; done += kMost) {
+            const std::int64_t count = std::min(kMost, all - done);
+            exchange.begin(count);
+            for (const Extent& extent : extents) {
+                const std::int64_t from = std::max(extent.there, done),
+                                   to = std::min(extent.there + extent.count, done + count);
+                if (from < to)
+                    exchange.put(from - done, std::span(here).subspan(
+                                                  static_cast<std::size_t>(extent.here + from - extent.there),
+                                                  static_cast<std::size_t>(to - from)));
+            }
+            DP_TRY(exchange.exchange(ranks.tensor));
+            values.resize(values.size() + static_cast<std::size_t>(count));
+            exchange.get(0, std::span(values).last(static_cast<std::size_t>(count)));
+        }
     }
     DP_TRY(device.status());
     return values;

@@ -17,6 +17,7 @@ namespace dp::trainer {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -64,7 +65,7 @@ class CorpusTest : public ::testing::Test {
  protected:
     Result<TokenizedCorpus> tokenize(BadSamples bad = BadSamples::refuse,
                                      const std::string& name = "texts") const {
-        const auto corpus = find_corpus(scratch_ / name);
+        const auto corpus = find_corpus(scratch_ / name).value();
         if (!corpus) return fail(Fault::usage, "no texts");
         return tokenize_corpus(*corpus, scratch_ / "cache", bad);
     }
@@ -148,6 +149,64 @@ TEST_F(CorpusTest, OfManyAtTheSameTimeOneDoesIt) {
     for (const auto& note : notes) EXPECT_THAT(note, HasSubstr("1 document, 19 tokens"));
 }
 
+// On other nodes, too, whose locks may tell nothing: what one has made whole stays.
+TEST_F(CorpusTest, WhatIsNotWholeIsMadeAnew) {
+    scratch_.write("texts/a.txt", "to be or not to be");
+    const auto made = tokenize();
+    ASSERT_TRUE(made) << made.error().message;
+    for (const auto& damage : {"prepared.json", "train_000000.bin"}) {
+        if (std::string(damage) == "prepared.json")
+            fs::remove(made->directory / damage);  // as if it had been killed before it was whole
+        else
+            fs::remove_all(made->directory);
+        const auto again = tokenize();
+        ASSERT_TRUE(again) << again.error().message;
+        EXPECT_EQ(again->note, made->note);
+        EXPECT_EQ(text_of(data_of(*again).train).substr(0, 6), "|to be");
+    }
+    for (const auto& entry : fs::directory_iterator(scratch_ / "cache"))
+        EXPECT_FALSE(entry.path().filename().string().starts_with(".")) << entry.path();
+}
+
+TEST_F(CorpusTest, WhoWaitedForARefusalHasItToo) {
+    std::string lines;
+    for (int i = 0; i < 20000; ++i)
+        lines += R"({"text": "to be or not to be, that is the question"})"
+                 "\n";
+    scratch_.write("texts/a.jsonl", lines + "no JSON\n");
+    std::vector<std::string> errors(6);
+    std::vector<std::thread> threads;
+    for (auto& error : errors)
+        threads.emplace_back([&] {
+            const auto made = tokenize();
+            error = made ? "" : made.error().message;
+        });
+    for (auto& thread : threads) thread.join();
+    for (const auto& error : errors) EXPECT_THAT(error, HasSubstr("a.jsonl:20001: "));
+    scratch_.write("texts/a.jsonl", lines);  // and who comes later begins anew
+    EXPECT_TRUE(tokenize());
+}
+
+TEST_F(CorpusTest, HiddenFilesAndWhatPrepareMadeAreNoTexts) {
+    scratch_.write("texts/a.txt", "to be");
+    scratch_.write("texts/.ipynb_checkpoints/a.txt", "to be");
+    scratch_.write("texts/cache/text-1/prepared.json", "{}");
+    scratch_.write("texts/cache/text-1/notes.txt", "to be");
+    scratch_.write("elsewhere/b.txt", "or not");
+    fs::create_directory_symlink(scratch_ / "elsewhere", scratch_ / "texts/more");
+    const auto corpus = find_corpus(scratch_ / "texts").value();
+    ASSERT_TRUE(corpus);
+    EXPECT_THAT(corpus->files,
+                ElementsAre(fs::path(scratch_ / "texts/a.txt"), fs::path(scratch_ / "texts/more/b.txt")));
+}
+
+TEST_F(CorpusTest, WhereAllIsSkippedThereIsNothingToTrainOn) {
+    scratch_.write("texts/a.jsonl", "no JSON\n{\"content\": 1}\n");
+    const auto made = tokenize(BadSamples::skip);
+    ASSERT_FALSE(made);
+    EXPECT_THAT(made.error().message, HasSubstr("no text there to train on; all were skipped, the first: "));
+}
+
 TEST_F(CorpusTest, BadDocumentsAreRefusedCountedAndNamed) {
     const auto file = scratch_.write(
         "texts/a.jsonl",
@@ -158,14 +217,15 @@ TEST_F(CorpusTest, BadDocumentsAreRefusedCountedAndNamed) {
                   ":2: its \"text\" is no string; correct it, or give --bad-samples=skip to "
                   "leave out 3 of 5 documents");
     EXPECT_EQ(refused.error().fault, Fault::usage);
-    EXPECT_FALSE(fs::exists(scratch_ / "cache"));
+    for (const auto& entry : fs::directory_iterator(scratch_ / "cache"))
+        EXPECT_FALSE(entry.is_directory()) << entry.path();
 
     const auto skipped = tokenize(BadSamples::skip);
     ASSERT_TRUE(skipped) << skipped.error().message;
     EXPECT_THAT(skipped->note, HasSubstr("2 documents, 13 tokens"));
     EXPECT_THAT(skipped->note, HasSubstr("; 3 skipped, the first: " + file.string() +
                                          ":2: its \"text\" is no string; kept in"));
-    EXPECT_EQ(contents_of(skipped->directory / "skipped.txt"),
+    EXPECT_EQ(contents_of(skipped->directory / "skipped.list"),
               file.string() + ":2\n" + file.string() + ":3\n" + file.string() + ":5\n");
     const Dataset data = data_of(*skipped);
     EXPECT_EQ(text_of(data.train) + text_of(data.test), "|to be|or not");
@@ -187,14 +247,14 @@ TEST_F(CorpusTest, WithGpt2sMergesBesideThemTextsAreGpt2sTokensAndMustBeUtf8) {
 }
 
 TEST_F(CorpusTest, TokensAndNothingAreNoTexts) {
-    EXPECT_FALSE(find_corpus(scratch_ / "none"));
+    EXPECT_FALSE(find_corpus(scratch_ / "none").value());
     scratch_.write("texts/merges.txt", "#version: 0.2\n");
-    EXPECT_FALSE(find_corpus(scratch_ / "texts"));
+    EXPECT_FALSE(find_corpus(scratch_ / "texts").value());
     scratch_.write("texts/a.txt", "to be");
-    EXPECT_TRUE(find_corpus(scratch_ / "texts"));
-    EXPECT_TRUE(find_corpus(scratch_ / "texts/a.txt"));
+    EXPECT_TRUE(find_corpus(scratch_ / "texts").value());
+    EXPECT_TRUE(find_corpus(scratch_ / "texts/a.txt").value());
     scratch_.write("texts/tokens.npy", "");
-    EXPECT_FALSE(find_corpus(scratch_ / "texts"));
+    EXPECT_FALSE(find_corpus(scratch_ / "texts").value());
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ TEST(EarlyStopping, ATestThatComesAgainAfterACheckpointCountsOnce) {
     before.see(10, 1);
     before.see(20, 2);
     EarlyStopping after(2);
-    after.resume(before.best());
+    after.resume(before.best(), 20);
     after.see(20, 2);
     EXPECT_FALSE(after.is_due());
     after.see(30, 2);
@@ -53,8 +53,24 @@ TEST(EarlyStopping, ATestThatComesAgainAfterACheckpointCountsOnce) {
         after.line(99),
         "stopped early after step 30 of 99: the test loss has not fallen in 2 tests; it was 1 after step 10");
     EarlyStopping off(0);
-    off.resume(after.best());
+    off.resume(after.best(), 30);
     EXPECT_FALSE(off.is_due());
+}
+
+// With less patience than before, in the middle of what follows the last test.
+TEST(EarlyStopping, WhoGoesOnBehindATestIsTestedOnceMore) {
+    EarlyStopping before(5);
+    for (const std::int64_t step : {10, 20, 30}) before.see(step, static_cast<double>(step));
+    for (const double loss : {1.0, 99.0}) {
+        EarlyStopping after(2);
+        after.resume(before.best(), 35);
+        EXPECT_FALSE(after.is_due());
+        after.see(40, loss);
+        EXPECT_EQ(after.is_due(), loss > 10);
+    }
+    EarlyStopping at_the_test(2);
+    at_the_test.resume(before.best(), 30);
+    EXPECT_TRUE(at_the_test.is_due());
 }
 
 // 23 steps in each of so many epochs, in which nothing is learnt: a step is too small for 32 bits.

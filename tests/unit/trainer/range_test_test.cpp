@@ -112,9 +112,9 @@ TEST(RangeTestTest, AModelLearnsAtRatesThatAreNeitherTooSmallNorTooLarge) {
 
 TEST(FindLr, PrintsTheCurveAndAnObjectAndSavesNothing) {
     const Scratch scratch;
-    const Parsed parsed =
-        parse_options({"find-lr", "--model=linear", "--device=cpu", "--no-cache", "--lr-steps=60",
-                       "--lr-max=1e3", "--lr=7", "--checkpoint-dir=" + (scratch / "saved").string()});
+    const Parsed parsed = parse_options({"find-lr", "--model=linear", "--device=cpu", "--no-cache",
+                                         "--lr-steps=60", "--profile=nothing", "--lr-max=1e3", "--lr=7",
+                                         "--checkpoint-dir=" + (scratch / "saved").string()});
     ASSERT_TRUE(parsed.options) << parsed.text;
     ::testing::internal::CaptureStdout();
     const auto done = run(*parsed.options, {});

@@ -135,7 +135,8 @@ TEST_F(TokensTest, ItsNameSaysWhatAFileIsFor) {
     for (const auto& [train, test] :
          {Case{"fineweb_train_000001.bin", "fineweb_val_000000.bin"}, Case{"train.bin", "validation.bin"},
           Case{"train.bin", "test.bin"}, Case{"interval.bin", "a-test.bin"}, Case{"latest.bin", "val.bin"},
-          Case{"train-without-test.bin", "val.bin"}}) {
+          Case{"train-without-test.bin", "val.bin"}, Case{"wikitrain.bin", "wikival.bin"},
+          Case{"testament.bin", "val.bin"}, Case{"values.bin", "validation.bin"}}) {
         const Scratch scratch;
         ASSERT_TRUE(write_shard(scratch / train, counted(20, 100)));
         ASSERT_TRUE(write_shard(scratch / test, counted(9, 500)));
