@@ -8,6 +8,7 @@ import signal
 
 import pytest
 from localcluster.harness import BUILD, until
+from test_trainer import codes_where_one_is_killed
 
 TRAINER = os.path.join(BUILD, "bin/trainer")
 GPT = ["--model=gpt", "--num-layers=2", "--hidden-size=32", "--num-attention-heads=4", "--seq-length=32", "--data-dir=divided.tokens",
@@ -133,21 +134,9 @@ def test_measuring_and_telling_know_the_shape(cluster):
 
 @pytest.mark.parametrize("victim", [0, 3])
 def test_a_rank_that_dies_ends_all_others_alike(cluster, victim):
-    """Nobody ends them: each finds out by its connections, whichever of its groups had the dead one."""
-    step = cluster.popen(["srun", "-N2", "--ntasks-per-node=2", "--kill-on-bad-exit=0", "--dp-world=auto", "--dp-tensor=2", "--dp-on-failure=report",
-                          "sh", "-c", f"{TRAINER} {' '.join(GPT)} --epochs=1000 --log-interval=1 --metrics=divided.jsonl; code=$?; echo rank $RANK: $code; exit $code"],
-                         cwd="/home/alice")
-    metrics = pathlib.Path(cluster.host_path("/home/alice/divided.jsonl"))
-    until(lambda: metrics.exists() and metrics.read_text(encoding="utf-8").count('"step"') > 3, 60, "the first steps")
-    for process in cluster.processes():
-        if process["command"].startswith(TRAINER):
-            with open(f"/proc/{process['pid']}/environ", "rb") as file:
-                if f"\0RANK={victim}\0".encode() in b"\0" + file.read():
-                    os.kill(process["pid"], signal.SIGKILL)
-    out, err = step.communicate(timeout=15)
-    codes = dict(re.findall(r"(?m)^rank (\d): (\d+)$", out))
-    assert codes == {str(rank): "137" if rank == victim else "4" for rank in range(4)}, (out, err)
-    metrics.unlink()
+    """Whichever of its groups had the dead one."""
+    codes = codes_where_one_is_killed(cluster, victim, f"{TRAINER} {' '.join(GPT)} --epochs=1000", "--dp-tensor=2")
+    assert codes == {str(rank): "137" if rank == victim else "4" for rank in range(4)}
     cluster.assert_nothing_left()
 
 
