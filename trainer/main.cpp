@@ -53,6 +53,7 @@ int main(int argc, char** argv) {
         if (is_for_one(options.command) && !is_primary) return 0;
         if (writes_files(options)) outlive_readers();
         auto done = options.command == Command::info           ? info(options)
+                    : options.command == Command::plan         ? plan(options)
                     : options.command == Command::compile      ? compile(options, started)
                     : options.command == Command::prepare      ? prepare(options)
                     : options.command == Command::report       ? report_runs(options.report)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bundled trainer beside PyTorch: its speed on one rank, whether the losses agree, what communication costs, how soon a step trains,
+"""The bundled trainer beside PyTorch: its speed on one rank, whether the losses agree, what communication costs and a divided model, how soon a step trains,
 and what its profile costs and predicts."""
 import json
 
 import trainer_communication
 import trainer_curves
+import trainer_division
 import trainer_profile
 import trainer_speed
 import trainer_start
@@ -13,8 +14,9 @@ from programs import builds, daemon_of, left_out, require, warn_if_busy
 from stores import torch_problem
 from trainer_peer import trainer_of
 
-PARTS = {"speed": trainer_speed, "curves": trainer_curves, "communication": trainer_communication, "start": trainer_start, "profile": trainer_profile}
-WITHOUT_PEER = ("communication", "profile")
+PARTS = {"speed": trainer_speed, "curves": trainer_curves, "communication": trainer_communication, "division": trainer_division,
+         "start": trainer_start, "profile": trainer_profile}
+WITHOUT_PEER = ("communication", "division", "profile")
 
 
 def run(options):

@@ -203,6 +203,8 @@ RUN = {
     "trainer --model=gpt --data-dir notes.tokens --checkpoint-dir=run1 && trainer export --checkpoint=run1 --output=run1.gpt2": with_tokens,
     "trainer --model=gpt --data-dir notes.tokens --init-from=run1.gpt2 --lr=1e-5": with_weights,
     "trainer --model=gpt --data-dir notes.tokens --checkpoint-dir=run1 && trainer evaluate --checkpoint-dir=run1 --data-dir notes.tokens": with_tokens,
+    "trainer plan --num-layers=48 --hidden-size=1600 --num-attention-heads=20 --seq-length=1024 --batch-size=4 --ranks=64 --hardware=h100":
+        as_it_stands,
     "srun -N2 -n4 --dp-dry-run hostname": as_it_stands,
     "grep -cE '^[[:space:]]*([^#[:space:]]|#!|#SBATCH)' *.sbatch": where_the_examples_are,
 }
@@ -228,8 +230,10 @@ ELSEWHERE = {
     "packaging/build-deb": INSTALLED,
     "apt install ./slurm-dp_*.deb ./slurm-dp-tools_*.deb": INSTALLED,
     "echo 'include /usr/share/slurm-dp/plugstack.conf' >> /etc/slurm/plugstack.conf": INSTALLED,
-    "dpctl launch -n 4 -- trainer --model=gpt --data-dir notes.tokens --tensor-parallel=2 --checkpoint-dir=run2":
-        "tests/cluster/test_tensor_parallel.py: test_it_goes_on_in_any_shape",
+    "dpctl launch -n 4 -- trainer --model=gpt --data-dir notes.tokens --tensor-parallel=2 --pipeline-parallel=2 --checkpoint-dir=run2":
+        "tests/cluster/test_divided_models.py: test_it_goes_on_in_any_shape",
+    "sbatch dli-gpt.sbatch --tensor-model-parallel-size=2 --pipeline-model-parallel-size=2 --accumulate=4":
+        "tests/cluster/test_examples.py: test_dli_gpt_divided_among_its_ranks",
     "sbatch --nodes=1 --ntasks-per-node=4 dli-gpt.sbatch --num-layers=2 --steps=50": "tests/cluster/test_examples.py: test_dli_gpt",
 }
 # Lines of output that stand for something that is not made here: a silent node, and tiles.

@@ -191,3 +191,15 @@ def test_dli_gpt(cluster, desk):
     assert float(iterations[-1][3]) < float(iterations[0][3])
     assert len(os.listdir(cluster.host_path(f"{HOME}/tensorboard/{job}"))) >= 1
     assert desk.report(job)[0]["steps"] == steps
+
+
+def test_dli_gpt_divided_among_its_ranks(desk):
+    """The tutorial's hybrid run: two ranks of a node divide the layers, and the nodes are the stages of a pipeline."""
+    job = desk.sbatch("dli-gpt.sbatch", words=[*SMALL_GPT, "--num-layers=2", "--steps=30", "--tensor-model-parallel-size=2",
+                                               "--pipeline-model-parallel-size=2", "--accumulate=4"])
+    text = desk.output(job)
+    assert "using world size: 4, data-parallel-size: 1, tensor-model-parallel size: 2, pipeline-model-parallel size: 2\n" in text, text
+    assert "4 ranks, tensor 2 pipeline 2 data 1, micro-batches 4, bubble 20 %; " in text, text
+    result = summary(text)
+    assert (result["tensor_parallel"], result["pipeline_parallel"], result["global_batch_size"]) == (2, 2, 8)
+    assert result["parameters_equal_on_all_ranks"] is True

@@ -30,6 +30,8 @@ ALIKE = {
     "--vocab-size": (GPT, "--vocab-size=300", "50257 300"),
     "--recompute": (GPT, "--recompute", "none given"),
     "--tensor-parallel": (GPT, "--tensor-parallel=2", "none 2"),
+    "--pipeline-parallel": (GPT, "--pipeline-parallel=2", "none 2"),
+    "--pipeline-schedule": (GPT, "--pipeline-schedule=gpipe", "1f1b gpipe"),
     "--init-from": (GPT, "--init-from=ranks/weights", "none ranks/weights"),
     "--init-method-std": (GPT, "--init-method-std=0.25", None),
     "--hidden-dropout": (GPT, "--hidden-dropout=0.25", "0 0.25"),

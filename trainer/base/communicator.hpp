@@ -71,6 +71,18 @@ class Communicator {
     // Where the sum, or what was broadcast, then is: there, or in a tensor that the node's ranks share, with the original undefined.
     virtual Tensor result_of(const Tensor& tensor) { return tensor; }
 
+    // ---- between two ranks: messages arrive in the order in which they were begun. Where there is no such thing, an error.
+    // Begins to send: nobody writes to the tensor before wait_send().
+    virtual Result<void> start_send(const Tensor& /*tensor*/, std::int64_t /*to*/) {
+        return fail(Fault::world, "no messages between two ranks here");
+    }
+    // Until what was begun to be sent from this tensor's memory, if anything, is on its way.
+    virtual Result<void> wait_send(const Tensor& /*tensor*/) { return {}; }
+    // Waits for a message of this size and type, in the tensor.
+    virtual Result<void> receive(const Tensor& /*tensor*/, std::int64_t /*from*/) {
+        return fail(Fault::world, "no messages between two ranks here");
+    }
+
     // Whether the state of a training can be kept when a rank dies (training/survival.hpp): wait_all_reduces() succeeds only
     // if the step's sums are right on this rank, and a failed all_gather() leaves this rank's part as it was.
     virtual bool survives_deaths() const { return true; }

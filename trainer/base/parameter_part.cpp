@@ -24,6 +24,12 @@ ParameterPart whole_part(Shape whole, bool is_copy) {
     return {std::move(whole), {rows}, columns, is_copy};
 }
 
+ParameterPart absent_part(Shape whole) {
+    ParameterPart part = whole_part(std::move(whole));
+    part.rows.clear();
+    return part;
+}
+
 ParameterPart row_part(Shape whole, std::int64_t blocks, std::int64_t rank, std::int64_t ranks) {
     ParameterPart part = whole_part(std::move(whole));
     const std::int64_t block = part.whole.at(0) / blocks;

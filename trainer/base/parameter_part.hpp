@@ -21,11 +21,13 @@ struct ParameterPart {
     Shard columns;
     bool is_copy = false;  // an earlier rank has the same and answers for it
 
-    Shape shape() const;  // of what is here
+    Shape shape() const;  // of what is here; without rows where there is nothing
     bool is_whole() const { return elements_of(shape()) == elements_of(whole); }
 };
 
 ParameterPart whole_part(Shape whole, bool is_copy = false);
+// None of it: other ranks have it.
+ParameterPart absent_part(Shape whole);
 // The share of `rank` of `ranks` in each of `blocks` equal blocks of rows. `ranks` divides a block.
 ParameterPart row_part(Shape whole, std::int64_t blocks, std::int64_t rank, std::int64_t ranks);
 // The share in the columns of all rows. `ranks` divides them.

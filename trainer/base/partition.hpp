@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace dp::trainer {
 
@@ -21,6 +22,14 @@ constexpr Shard shard_of(std::int64_t things, std::int64_t rank, std::int64_t wo
 // The size of the largest part.
 constexpr std::int64_t largest_shard(std::int64_t things, std::int64_t world) {
     return (things + world - 1) / world;
+}
+
+// Ascending.
+inline std::vector<std::int64_t> divisors_of(std::int64_t number) {
+    std::vector<std::int64_t> divisors;
+    for (std::int64_t one = 1; one <= number; ++one)
+        if (number % one == 0) divisors.push_back(one);
+    return divisors;
 }
 
 }  // namespace dp::trainer

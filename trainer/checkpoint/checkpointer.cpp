@@ -53,7 +53,7 @@ Checkpointer::Checkpointer(const CheckpointPlan& plan, Continuation now, std::st
       copies_(std::move(copies)),
       device_(device),
       communicator_(ranks.world) {
-    if (ranks.tensor.size() > 1) gathered_.emplace(parts_, ranks.data.rank() == 0, device_, communicator_);
+    if (ranks.divide_model()) gathered_.emplace(parts_, ranks.data.rank() == 0, device_, communicator_);
     for (const auto& vector : vectors_) now_.vectors.push_back(vector.name);
 }
 

@@ -14,7 +14,8 @@ Result<std::vector<float>> GatheredNumbers::of_shard(const Vector& vector, std::
     };
     exchange_.begin(world * count);
     for (std::int64_t rank = 0; rank < world; ++rank) put(vector, piece(rank), rank * count);
-    DP_TRY(exchange_.exchange(world_));
+    DP_TRY(exchange_.exchange(
+        [this](const Tensor& numbers) { return world_.all_reduce(numbers, Reduction::sum); }));
     std::vector<float> mine(static_cast<std::size_t>(piece(world_.rank()).count));
     exchange_.get(world_.rank() * count, mine);
     return mine;

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "trainer/base/communicator.hpp"
+#include "trainer/base/result.hpp"
 #include "trainer/devices/device.hpp"
 
 namespace dp::trainer {
@@ -31,11 +31,12 @@ class OwnedNumbers {
             ++at;
         }
     }
-    // All ranks call. An error is one of communication.
-    Result<void> exchange(Communicator& ranks) {
+    // `sum`: over all ranks, which all call this, of a tensor. An error is one of communication.
+    template <typename Sum>
+    Result<void> exchange(const Sum& sum) {
         const Tensor sums = sums_.view(0, {static_cast<std::int64_t>(words_.size())});
         device_.upload(words_.data(), sums);
-        DP_TRY(ranks.all_reduce(sums, Reduction::sum));
+        DP_TRY(sum(sums));
         device_.download(sums, words_.data());
         device_.synchronize();
         return {};

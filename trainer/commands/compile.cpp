@@ -164,11 +164,12 @@ Result<void> compile(const Options& given, Clock::time_point started) {
     const auto choice = DP_TRY(choose_model(given, has_fashion_mnist(given.data.directory)));
     if (choice.reason) say(*choice.reason);
 
-    if (given.tensor_parallel.value_or(1) > 1)
-        return fail(Fault::usage,
-                    "--tensor-parallel {}: plans are of whole models, and ranks that divide one use none; "
-                    "leave it out",
-                    *given.tensor_parallel);
+    for (const auto& [option, size] : {std::pair{"--tensor-parallel", given.tensor_parallel},
+                                       {"--pipeline-parallel", given.pipeline_parallel}})
+        if (size.value_or(1) > 1)
+            return fail(Fault::usage,
+                        "{} {}: plans are of whole models, and ranks that divide one use none; leave it out",
+                        option, *size);
     const Cache cache(*directory);
     const std::string build = build_of_this_program();
     CompileResult result;

@@ -131,7 +131,8 @@ Result<void> info(const Options& given) {
     const auto vocabulary = DP_TRY(vocabulary_for(options));
     DP_TRY(fit(options, vocabulary));
     const auto parallel = DP_TRY(choose_parallel(options, chosen, {}, options.info.ranks));
-    options.shape.gpt.layout = layout_of(parallel, 0);
+    choose_micro_batches(options, parallel);
+    options.shape.gpt.layout = layout_of(parallel, 0, options.training);
     const auto model = chosen.make(options.shape);
     DP_TRY(check_countable(chosen, *model, options.training.batch));
     const auto device = DP_TRY(copying_device(options, *model));

@@ -83,6 +83,12 @@ void add_model(OptionList& list, Options& o) {
         .only_of = "gpt";
     gpt("--tensor-parallel,--tensor-model-parallel-size", o.tensor_parallel, whole(1, 1024),
         "gpt: ranks that divide each layer (default: --dp-tensor)", kCourse);
+    gpt("--pipeline-parallel,--pipeline-model-parallel-size", o.pipeline_parallel, whole(1, 1024),
+        "gpt: stages of layers (default: --dp-pipeline)", kCourse);
+    gpt("--pipeline-schedule", o.training.pipeline_schedule,
+        one_of<PipelineSchedule>(
+            {{"1f1b", PipelineSchedule::one_forward_one_backward}, {"gpipe", PipelineSchedule::gpipe}}),
+        "gpt: order of the micro-batches (default: 1f1b)", kCourse);
     gpt("--init-from", o.init_from, path("DIR|FILE"),
         "gpt: GPT-2's weights to begin with, in the safetensors format; a checkpoint comes first", kCourse);
     gpt("--init-method-std", shape.initial_deviation, positive("0.02", Bits::fp32),
@@ -294,6 +300,18 @@ OptionList info_options(InfoOptions& options) {
              "ranks that share the optimizer's state (default: 1)", kAlone);
     list.add("--ranks-per-node", options.ranks_per_node, whole(1, kMillion),
              "on CPUs: ranks that share parameters and optimizer (default: 1)", kAlone);
+    return list;
+}
+
+OptionList plan_options(PlanOptions& options) {
+    OptionList list;
+    list.add("--ranks", options.ranks, whole(1, kMillion), "ranks that train together (default: 1)", kAlone);
+    list.add("--ranks-per-node", options.ranks_per_node, whole(1, kMillion),
+             "of them on a node, here (default: 1)", kAlone);
+    list.add("--hardware", options.hardware, one_of(std::vector<std::string>{"here", "h100"}),
+             "this machine, measured, or what is written of a GPU (default: here)", kAlone);
+    list.add("--network-bandwidth", options.network_bandwidth, positive("100"),
+             "Gbit/s of a rank between nodes, here (default: 10)", kAlone);
     return list;
 }
 

@@ -26,9 +26,9 @@ constexpr const char* kFooter =
     "resumes; 8 a checkpoint could not be written. More in dp-trainer(1).";
 
 // In the order of the enumeration.
-constexpr std::array<std::string_view, 10> kCommands{
-    "run",    "compile",  "info",   "prepare",  "measure-performance",
-    "report", "generate", "export", "evaluate", "find-lr"};
+constexpr std::array<std::string_view, 11> kCommands{
+    "run",    "compile",  "info",    "prepare", "measure-performance", "report", "generate",
+    "export", "evaluate", "find-lr", "plan"};
 
 Command command_named(std::string_view name) {
     const auto* found = std::find(kCommands.begin(), kCommands.end(), name);
@@ -45,6 +45,8 @@ CommandLine command_line_for(Options& o) {
          {"compile", "do beforehand what a run does before its first step, and cache it", true,
           compile_options(o.cache)},
          {"info", "show parameters, memory and FLOPs of a model", true, info_options(o.info)},
+         {"plan", "show in which ways ranks can divide gpt, and how long a step takes", true,
+          plan_options(o.plan)},
          {"measure-performance", "time steps on one batch", true, measure_options(o.measure)},
          {"find-lr", "raise the learning rate step by step, and see where the loss falls", true,
           find_rate_options(o.find_rate)},

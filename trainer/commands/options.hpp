@@ -29,7 +29,8 @@ enum class Command {
     generate,
     export_model,
     evaluate,
-    find_rate
+    find_rate,
+    plan
 };
 
 std::string_view name_of(Command command);
@@ -37,7 +38,7 @@ std::string_view name_of(Command command);
 // Those that train nothing and give everybody the same: of the processes of a step one does it.
 constexpr bool is_for_one(Command command) {
     return command == Command::info || command == Command::report || command == Command::generate ||
-           command == Command::export_model;
+           command == Command::export_model || command == Command::plan;
 }
 
 struct DeviceOptions {
@@ -66,6 +67,12 @@ struct InfoOptions {
     std::int64_t ranks = 1, ranks_per_node = 1;
 };
 
+struct PlanOptions {
+    std::int64_t ranks = 1, ranks_per_node = 1;
+    std::string hardware = "here";
+    double network_bandwidth = 10;  // Gbit/s of a rank
+};
+
 // What the user said on top of the defaults; completed() adds those that depend on the model.
 struct Options {
     Command command = Command::run;
@@ -74,13 +81,15 @@ struct Options {
     std::string gpt_size;  // for what `shape` was not given
     ModelShape shape;
     std::optional<std::filesystem::path> init_from;  // where the first weights are
-    std::optional<std::int64_t> tensor_parallel;     // ranks that divide each layer; else as the step says
+    // Ranks that divide each layer, and stages of the pipeline; else as the step says.
+    std::optional<std::int64_t> tensor_parallel, pipeline_parallel;
     Settings training;
     DataRequest data = {.set = {}, .directory = kFashionMnistDirectory};
     DeviceOptions device;
     OutputOptions output;
     CacheOptions cache;
     InfoOptions info;
+    PlanOptions plan;
     MeasureOptions measure;
     PrepareOptions prepare;
     ReportOptions report;
@@ -96,6 +105,7 @@ struct Options {
 OptionList training_options(Options& options);
 OptionList compile_options(CacheOptions& options);
 OptionList info_options(InfoOptions& options);
+OptionList plan_options(PlanOptions& options);
 OptionList measure_options(MeasureOptions& options);
 OptionList prepare_options(PrepareOptions& options);
 OptionList report_options(ReportOptions& options);

@@ -3,22 +3,32 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
 #include <numeric>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "trainer/base/partition.hpp"
 
 namespace dp::trainer {
 namespace {
 
-// "1, 2, 3 or 6".
-std::string divisors_of(std::int64_t number) {
-    std::vector<std::int64_t> divisors;
-    for (std::int64_t one = 1; one <= number; ++one)
-        if (number % one == 0) divisors.push_back(one);
+// "1, 2, 3 or 6": the divisors up to `most`.
+std::string choices_of(std::int64_t number, std::int64_t most = std::numeric_limits<std::int64_t>::max()) {
+    auto divisors = divisors_of(number);
+    std::erase_if(divisors, [&](std::int64_t one) { return one > most; });
     std::string text = fmt::to_string(divisors.front());
     for (std::size_t i = 1; i < divisors.size(); ++i)
         text += (i + 1 < divisors.size() ? ", " : " or ") + fmt::to_string(divisors[i]);
     return text;
+}
+
+// The batch is divided for a pipeline where neither of them is given.
+bool says_micro_batches(const Options& options) {
+    return options.gave("--batch-size") || options.gave("--accumulate");
 }
 
 // What cannot be together with a divided model as yet.
@@ -30,38 +40,88 @@ Result<void> check_others(const Options& options, const std::string& asked) {
     return {};
 }
 
+// How many ranks divide the model in one way, and who said so.
+struct Asked {
+    std::int64_t size;
+    std::string by;  // "--tensor-parallel 4", "--dp-tensor=4"
+};
+
+Result<Asked> asked(std::string_view option, const std::optional<std::int64_t>& given,
+                    std::string_view of_step, std::int64_t size) {
+    if (given && size > 1 && *given != size)
+        return fail(Fault::usage, "{} {}, but the step has {}={}; give the same, or leave one out", option,
+                    *given, of_step, size);
+    return given ? Asked{*given, fmt::format("{} {}", option, *given)}
+                 : Asked{size, fmt::format("{}={}", of_step, size)};
+}
+
+Result<void> check_tensor(const Asked& tensor, std::int64_t ranks, std::int64_t heads) {
+    if (ranks % tensor.size != 0)
+        return fail(Fault::usage, "{} rank{} cannot be divided by {}; give {}, or a multiple of {} ranks",
+                    ranks, ranks == 1 ? "" : "s", tensor.by, choices_of(std::gcd(ranks, heads)), tensor.size);
+    if (heads % tensor.size != 0)
+        return fail(Fault::usage, "{} does not divide --num-attention-heads {}; give {}", tensor.by, heads,
+                    choices_of(std::gcd(ranks, heads)));
+    return {};
+}
+
+// `ranks`: after they were divided by what divides the layers.
+Result<void> check_stages(const Asked& stages, std::int64_t ranks, const Options& options) {
+    const std::int64_t layers = options.shape.gpt.layers;
+    if (stages.size > layers)
+        return fail(Fault::usage, "{} is more than --num-layers {}; give {}", stages.by, layers,
+                    choices_of(ranks, layers));
+    if (ranks % stages.size != 0)
+        return fail(Fault::usage, "{} part{} of the ranks cannot be divided by {}; give {}, or more ranks",
+                    ranks, ranks == 1 ? "" : "s", stages.by, choices_of(ranks, layers));
+    const Settings& training = options.training;
+    if (says_micro_batches(options) && training.accumulate < stages.size)
+        return fail(Fault::usage,
+                    "{} needs at least {} micro-batches a step, and --accumulate is {}; give --accumulate {} "
+                    "or more, each of --batch-size samples",
+                    stages.by, stages.size, training.accumulate, stages.size);
+    return {};
+}
+
 }  // namespace
 
 Result<ModelParallel> choose_parallel(const Options& options, const ModelInfo& info,
                                       const LaunchContext& here, std::int64_t ranks) {
-    const std::int64_t of_step = ranks > 1 ? here.tensor_size : 1;
-    if (ranks > 1 && here.pipeline_size > 1)
-        return fail(Fault::usage, "--dp-pipeline={}: the trainer has no pipeline of stages; leave it out",
-                    here.pipeline_size);
-    if (options.tensor_parallel && of_step > 1 && *options.tensor_parallel != of_step)
-        return fail(Fault::usage,
-                    "--tensor-parallel {}, but the step has --dp-tensor={}; give the same, or leave one out",
-                    *options.tensor_parallel, of_step);
-    const std::int64_t tensor = options.tensor_parallel.value_or(of_step);
-    const std::string asked = options.tensor_parallel ? fmt::format("--tensor-parallel {}", tensor)
-                                                      : fmt::format("--dp-tensor={}", tensor);
-    if (tensor == 1) return ModelParallel{1, static_cast<std::uint32_t>(ranks), 1};
+    const bool is_step = ranks > 1;
+    const Asked tensor = DP_TRY(
+        asked("--tensor-parallel", options.tensor_parallel, "--dp-tensor", is_step ? here.tensor_size : 1));
+    const Asked stages = DP_TRY(asked("--pipeline-parallel", options.pipeline_parallel, "--dp-pipeline",
+                                      is_step ? here.pipeline_size : 1));
+    if (tensor.size == 1 && stages.size == 1) return ModelParallel{1, static_cast<std::uint32_t>(ranks), 1};
+    const std::string& first = tensor.size > 1 ? tensor.by : stages.by;
     if (info.name != "gpt")
         return fail(Fault::usage, "{} is not divided among ranks; leave {} out, or give --model=gpt",
-                    info.name, asked);
-    const std::int64_t heads = options.shape.gpt.heads;
-    if (ranks % tensor != 0)
-        return fail(Fault::usage, "{} rank{} cannot be divided by {}; give {}, or a multiple of {} ranks",
-                    ranks, ranks == 1 ? "" : "s", asked, divisors_of(std::gcd(ranks, heads)), tensor);
-    if (heads % tensor != 0)
-        return fail(Fault::usage, "{} does not divide --num-attention-heads {}; give {}", asked, heads,
-                    divisors_of(std::gcd(ranks, heads)));
-    DP_TRY(check_others(options, asked));
-    return ModelParallel::of_world(static_cast<std::uint32_t>(ranks), static_cast<std::uint32_t>(tensor), 1);
+                    info.name, first);
+    if (tensor.size > 1) DP_TRY(check_tensor(tensor, ranks, options.shape.gpt.heads));
+    if (stages.size > 1) DP_TRY(check_stages(stages, ranks / tensor.size, options));
+    DP_TRY(check_others(options, first));
+    return ModelParallel::of_world(static_cast<std::uint32_t>(ranks), static_cast<std::uint32_t>(tensor.size),
+                                   static_cast<std::uint32_t>(stages.size));
 }
 
-Layout layout_of(const ModelParallel& parallel, std::int64_t rank) {
-    return {parallel.rank_in(Dimension::tensor, static_cast<std::uint32_t>(rank)), parallel.tensor};
+void choose_micro_batches(Options& options, const ModelParallel& parallel) {
+    Settings& training = options.training;
+    if (parallel.pipeline == 1 || says_micro_batches(options)) return;
+    const std::int64_t batch = training.batch, stages = parallel.pipeline;
+    std::int64_t micro_batches = std::min(2 * stages, batch);
+    while (batch % micro_batches != 0) ++micro_batches;
+    training.batch = batch / micro_batches;
+    training.accumulate = std::max(micro_batches, stages);
+}
+
+Layout layout_of(const ModelParallel& parallel, std::int64_t rank, const Settings& training) {
+    const auto of = [&](Dimension dimension) {
+        return std::int64_t{parallel.rank_in(dimension, static_cast<std::uint32_t>(rank))};
+    };
+    Layout layout{of(Dimension::tensor), parallel.tensor, of(Dimension::pipeline), parallel.pipeline};
+    if (layout.stages > 1)
+        layout.slots = slots_of(training.pipeline_schedule, layout.stage, layout.stages, training.accumulate);
+    return layout;
 }
 
 }  // namespace dp::trainer

@@ -10,11 +10,16 @@
 
 namespace dp::trainer {
 
-// Pure, of completed(): as the options say, else as the step does (srun's --dp-tensor). Errors name the nearest that works.
+// Pure, of completed(): as the options say, else as the step does (srun's --dp-tensor and --dp-pipeline). Errors name the nearest that
+// works.
 Result<ModelParallel> choose_parallel(const Options& options, const ModelInfo& info,
                                       const LaunchContext& here, std::int64_t ranks);
 
+// Pure: a pipeline wants at least as many micro-batches as it has stages, and twice as many are better. Where neither --batch-size nor
+// --accumulate says how many there are, the default batch is divided.
+void choose_micro_batches(Options& options, const ModelParallel& parallel);
+
 // Pure: the part of a rank of the world.
-Layout layout_of(const ModelParallel& parallel, std::int64_t rank);
+Layout layout_of(const ModelParallel& parallel, std::int64_t rank, const Settings& training);
 
 }  // namespace dp::trainer

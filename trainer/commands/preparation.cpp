@@ -119,6 +119,10 @@ Result<void> fit(Options& options, std::optional<std::int64_t> vocabulary) {
                                 "prepare the data with theirs"
                               : "give at least that, or leave it out");
     options.data.sequence = gpt.sequence;
+    if (gpt.vocabulary < gpt.layout.tensor_ranks)
+        return fail(Fault::usage,
+                    "{} ranks cannot divide a vocabulary of {} tokens; give a smaller --tensor-parallel",
+                    gpt.layout.tensor_ranks, gpt.vocabulary);
     options.data.vocabulary = gpt.vocabulary;
     return {};
 }

@@ -76,7 +76,7 @@ AdviceCase case_of(const Profile& profile, const ProfiledRun& run) {
     now.batch = training.batch;
     now.accumulate = training.accumulate;
     // Else each micro-batch has sums of its own.
-    if (run.ranks.data.size() > 1 && run.ranks.tensor.size() == 1 &&
+    if (run.ranks.data.size() > 1 && !run.ranks.divide_model() &&
         !run.prepared.options.device.deterministic && !run.prepared.model->looks_at_whole_batch())
         now.most_accumulate = run.prepared.data.train.count / (training.batch * run.ranks.data.size());
     return now;
@@ -110,8 +110,8 @@ Profile make_profile(const ProfileRecorder& recorder, const ProfiledRun& run) {
     if (recorder.steps().empty()) return profile;
     const LaunchContext& here = run.here;
     AdviceCase now = case_of(profile, run);
-    if (!is_cpu || run.ranks.tensor.size() > 1) {
-        now.untried = is_cpu ? "with --tensor-parallel, other batches and threads are not"
+    if (!is_cpu || run.ranks.divide_model()) {
+        now.untried = is_cpu ? "where ranks divide the model, other batches and threads are not"
                              : "on a GPU, other batches and threads are not";
         profile.advice = advice_for(now);
         profile.untried = now.untried;

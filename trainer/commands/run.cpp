@@ -34,11 +34,20 @@
 namespace dp::trainer {
 namespace {
 
+// "tensor 2 pipeline 2 data 2, micro-batches 8, bubble 11 %", as Megatron-LM's users call it.
+std::string division_of(const Ranks& ranks, std::int64_t micro_batches) {
+    const std::int64_t stages = ranks.pipeline.size();
+    if (stages == 1) return fmt::format("tensor {} data {}", ranks.tensor.size(), ranks.data.size());
+    return fmt::format("tensor {} pipeline {} data {}, micro-batches {}, bubble {:.0f} %",
+                       ranks.tensor.size(), stages, ranks.data.size(), micro_batches,
+                       100 * bubble_of(stages, micro_batches));
+}
+
 std::string describe(const Prepared& run, const Ranks& ranks) {
     const Settings& training = run.options.training;
     const std::int64_t data = ranks.data.size(), all = ranks.world.size();
     const std::string division =
-        all == data ? "" : fmt::format("{} ranks, tensor {} data {}; ", all, ranks.tensor.size(), data);
+        all == data ? "" : fmt::format("{} ranks, {}; ", all, division_of(ranks, training.accumulate));
     return fmt::format(
         "{}: {} parameters on {}{}; {}{} rank{} x batch {}{} = global batch {}; {} training and {} test "
         "samples from {}",
@@ -100,13 +109,22 @@ struct Run {
             return is_primary ? outputs_can_be_written(options.output) : Result<void>();
         };
         DP_TRY(all_or_none(checked(), device, ranks.world));
-        report.line(fmt::format("memory per rank: {} of {}",
+        report.line(fmt::format("memory per rank: {}{} of {}",
                                 peak ? size_text(*peak - saved_by_sharing(memory)) + " (measured)"
                                      : needs_text(estimate_memory(memory)),
-                                size_text(*first.available)));
+                                DP_TRY(more_elsewhere()), size_text(*first.available)));
         gather_facts(here);
         for (const auto& line : options_without_effect(options)) report.line(line);
         return {};
+    }
+
+    // Of a stage that needs more than this one.
+    Result<std::string> more_elsewhere() const {
+        if (ranks.pipeline.size() == 1) return "";
+        const auto here = estimate_memory(memory).total();
+        const auto largest = static_cast<std::int64_t>(
+            DP_TRY(largest_of_all_ranks(static_cast<double>(here), device, ranks.world)));
+        return largest > here ? fmt::format(", on another stage {}", size_text(largest)) : "";
     }
 
     // By a rank alone, which has the whole optimizer and sums nothing: a part with a copy of another, or sums in order, may
@@ -130,7 +148,9 @@ struct Run {
     }
 
     void gather_facts(const LaunchContext& here) {
-        const Communicator& sums = ranks.tensor.size() > 1 ? ranks.tensor : ranks.data;
+        const Communicator& sums = ranks.tensor.size() > 1 ? ranks.tensor
+                                   : ranks.data.size() > 1 ? ranks.data
+                                                           : ranks.pipeline;
         facts = {prepared.info->name, device.name(),         sums.name(),
                  ranks.world.size(),  options.training.seed, 0};
         facts.device_name = device.description();
@@ -139,6 +159,7 @@ struct Run {
         facts.threads = threads_of(device.choices(), threads_for(here));
         facts.has_checkpoints = has_checkpoints();
         facts.tensor_parallel = ranks.tensor.size();
+        facts.pipeline_parallel = ranks.pipeline.size();
         if (prepared.info->data == DataSet::tokens)
             facts.tokens_per_sample = prepared.model->targets_per_sample();
         if (world.facts() != nullptr) facts.nodes = world.facts()->nodes;
@@ -249,6 +270,10 @@ struct Run {
 
     // What the log styles end with.
     void tell_end(const Outcome& outcome) {
+        if (outcome.bubble && outcome.resumed < outcome.schedule.total_steps)
+            report.line(fmt::format(
+                "bubble: {:.1f} % of the passes was waiting for other stages, {:.1f} % predicted",
+                100 * *outcome.bubble, 100 * bubble_of(ranks.pipeline.size(), options.training.accumulate)));
         if (options.output.style == LogStyle::pytorch)
             report.line(fmt::format("Exiting training loop...\nTraining time = {}", outcome.train_seconds));
         if (options.output.style != LogStyle::samba) return;
@@ -294,6 +319,7 @@ Result<void> agree_on_options(World& world, const Result<ModelChoice>& choice, c
     // Some may have been told otherwise by their environment.
     const auto parallel = choose_parallel(options, *choice->info, here, world.size());
     values.emplace_back("DP_TENSOR_SIZE", parallel ? fmt::to_string(parallel->tensor) : "none");
+    values.emplace_back("DP_PIPELINE_SIZE", parallel ? fmt::to_string(parallel->pipeline) : "none");
     return agree_on_each(world, values, "give all ranks the same");
 }
 
@@ -364,8 +390,9 @@ class Generations {
             const std::int64_t data = DP_TRY(parallel).data;
             if (prepared_) return contents_;
             Options mine = completed(given_, *choice_->info);
+            choose_micro_batches(mine, *parallel);
             if (const dp_world* facts = world_.facts())
-                mine.shape.gpt.layout = layout_of(*parallel, facts->rank);
+                mine.shape.gpt.layout = layout_of(*parallel, facts->rank, mine.training);
             Prepared prepared = DP_TRY(prepare_training(
                 std::move(mine), *choice_->info, here_, data,
                 [&](const Options& options) {
@@ -408,7 +435,7 @@ class Generations {
             for (const auto& note : prepared_->notes) report_.line(note);
         if (is_first && prepared_->opened.note) report_.line(*prepared_->opened.note);
         // Plans are of whole models.
-        const Plan* plan = parallel->tensor > 1
+        const Plan* plan = parallel->tensor * parallel->pipeline > 1
                                ? nullptr
                                : compiled_->plan(values_of_plan(prepared_->options),
                                                  here_.omp_threads.has_value(), prepared_->device());

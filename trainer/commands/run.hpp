@@ -19,4 +19,7 @@ Result<void> prepare(const Options& options);
 // Shows what a model needs.
 Result<void> info(const Options& options);
 
+// Shows in which ways ranks can divide a model, by the time that a step then takes.
+Result<void> plan(const Options& options);
+
 }  // namespace dp::trainer

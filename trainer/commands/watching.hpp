@@ -53,7 +53,7 @@ class Watching final : public Observer {
     }
     bool wants_progress() const override { return world_.facts() != nullptr; }
     void on_progress(const ProgressReport& progress) override {
-        world_.log_scalar("loss", progress.loss);
+        if (progress.loss) world_.log_scalar("loss", *progress.loss);
         world_.log_scalar("samples_per_second", progress.samples_per_second);
     }
     void on_epoch(const EpochReport& epoch, const Schedule& schedule) override {

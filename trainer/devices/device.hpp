@@ -29,6 +29,7 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/base/partition.hpp"
 #include "trainer/base/result.hpp"
 #include "trainer/base/tensor.hpp"
 #include "trainer/devices/dropout.hpp"
@@ -129,6 +130,9 @@ struct SharedMemory {
     std::int64_t ranks = 1;  // of the node
 };
 
+// Numbers of a row that softmax_part() notes: the largest logit, its place among all, Σ exp(logit - largest), and the label's logit or 0.
+inline constexpr std::int64_t kSoftmaxNumbers = 4;
+
 // Numbers of what square_sum() writes.
 inline constexpr std::int64_t kSquareSums = 1 + 512;
 
@@ -214,6 +218,16 @@ class Device {
     virtual void embed(In tokens, In table, In positions, Out y) = 0;
     // Adds, in the same order each time.
     virtual void embed_backward(In tokens, In dy, InOut d_table, InOut d_positions) = 0;
+    // The same where ranks divide the table by its rows and add up what each makes (Shoeybi et al. 2019, section 3): `words` are the
+    // tokens whose rows are here; of others y is 0, before the positions, which are empty on all ranks but one. Backward both gradients
+    // are those of dy's tokens.
+    virtual void embed_part(In /*tokens*/, In /*table*/, Shard /*words*/, In /*positions*/, Out /*y*/) {
+        keep_failure(kNoParts);
+    }
+    virtual void embed_part_backward(In /*tokens*/, In /*dy*/, Shard /*words*/, InOut /*d_table*/,
+                                     InOut /*d_positions*/) {
+        keep_failure(kNoParts);
+    }
     // y = (x - mean) / √(variance + kNormEpsilon) w + b, row by row (Ba et al. 2016); saved [r, 2]: mean and
     // the factor
     virtual void layer_norm(In x, In w, In b, Out y, Out saved) = 0;
@@ -265,6 +279,16 @@ class Device {
     // Reads the first `classes` numbers of each row of the logits, and writes those of d_logits.
     virtual void softmax_cross_entropy(In logits, std::int64_t classes, In labels, float scale, InOut metrics,
                                        Out d_logits) = 0;
+    // The same where ranks have parts of each row of logits, those of `words`: first each notes what the others need of its part, in
+    // f32 [rows, kSoftmaxNumbers]; then each goes on with the notes of all, f32 [ranks, rows, kSoftmaxNumbers] in their order. So all
+    // get the same metrics.
+    virtual void softmax_part(In /*logits*/, Shard /*words*/, In /*labels*/, Out /*notes*/) {
+        keep_failure(kNoParts);
+    }
+    virtual void softmax_cross_entropy_of_parts(In /*logits*/, Shard /*words*/, In /*labels*/, In /*notes*/,
+                                                float /*scale*/, InOut /*metrics*/, Out /*d_logits*/) {
+        keep_failure(kNoParts);
+    }
     // loss of a row = mean of its squared differences
     virtual void squared_error(In prediction, In target, float scale, InOut metrics, Out d_prediction) = 0;
     // loss of a row = 1 - (2 Σ p t + kDiceSmooth) / (Σ p + Σ t + kDiceSmooth), p = 1 / (1 + e^-logit),
@@ -341,6 +365,8 @@ class Device {
     }
 
  private:
+    static constexpr const char* kNoParts = "no model that ranks divide here; give --device=cpu";
+
     Result<void> status_;
     MemoryAccount memory_;
     bool deterministic_ = false;

@@ -9,7 +9,7 @@
 namespace dp::trainer {
 
 std::string_view name_of(Operation operation) {
-    static constexpr std::array<std::string_view, 48> kNames{"upload",
+    static constexpr std::array<std::string_view, 51> kNames{"upload",
                                                              "download",
                                                              "zero",
                                                              "gather",
@@ -56,8 +56,11 @@ std::string_view name_of(Operation operation) {
                                                              "broadcast",
                                                              "start_all_reduces",
                                                              "wait_all_reduces",
-                                                             "node_barrier"};
-    static_assert(kNames.size() == static_cast<std::size_t>(Operation::node_barrier) + 1);
+                                                             "node_barrier",
+                                                             "send",
+                                                             "wait_send",
+                                                             "receive"};
+    static_assert(kNames.size() == static_cast<std::size_t>(Operation::receive) + 1);
     return kNames[static_cast<std::size_t>(operation)];
 }
 

@@ -70,6 +70,9 @@ enum class Operation : std::uint8_t {
     start_all_reduces,
     wait_all_reduces,
     node_barrier,
+    send,
+    wait_send,
+    receive,
 };
 std::string_view name_of(Operation operation);
 

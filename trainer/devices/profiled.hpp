@@ -87,6 +87,16 @@ class Profiled final : public Base {
                                      {read(tokens), read(dy), rows(d_table), rows(d_positions)});
         Base::embed_backward(tokens, dy, d_table, d_positions);
     }
+    void embed_part(In tokens, In table, Shard words, In positions, Out y) override {
+        const auto timed =
+            log_.time(Operation::embed, 0, {read(tokens), rows(table), rows(positions), write(y)});
+        Base::embed_part(tokens, table, words, positions, y);
+    }
+    void embed_part_backward(In tokens, In dy, Shard words, InOut d_table, InOut d_positions) override {
+        const auto timed = log_.time(Operation::embed_backward, 0,
+                                     {read(tokens), read(dy), rows(d_table), rows(d_positions)});
+        Base::embed_part_backward(tokens, dy, words, d_table, d_positions);
+    }
     void layer_norm(In x, In w, In b, Out y, Out saved) override {
         const auto timed =
             log_.time(Operation::layer_norm, 0, {read(x), read(w), read(b), write(y), write(saved)});
@@ -172,6 +182,18 @@ class Profiled final : public Base {
         const auto timed = log_.time(Operation::softmax_cross_entropy, 0,
                                      {read(logits), read(labels), update(metrics), write(d_logits)});
         Base::softmax_cross_entropy(logits, classes, labels, scale, metrics, d_logits);
+    }
+    void softmax_part(In logits, Shard words, In labels, Out notes) override {
+        const auto timed =
+            log_.time(Operation::softmax_cross_entropy, 0, {read(logits), read(labels), rows(notes)});
+        Base::softmax_part(logits, words, labels, notes);
+    }
+    void softmax_cross_entropy_of_parts(In logits, Shard words, In labels, In notes, float scale,
+                                        InOut metrics, Out d_logits) override {
+        const auto timed =
+            log_.time(Operation::softmax_cross_entropy, 0,
+                      {read(logits), read(labels), read(notes), update(metrics), write(d_logits)});
+        Base::softmax_cross_entropy_of_parts(logits, words, labels, notes, scale, metrics, d_logits);
     }
     void squared_error(In prediction, In target, float scale, InOut metrics, Out d_prediction) override {
         const auto timed = log_.time(Operation::squared_error, 0,

@@ -60,7 +60,7 @@ MemoryNeeds estimate_memory(const MemoryCase& c) {
     std::int64_t buffers = 0;
     for (const Buffer& buffer : model.parameters().all_buffers())
         buffers += elements_of(buffer.shape) * kNumber;
-    const std::int64_t test_batch = test_batch_of(model.activations_per_sample(), settings.batch);
+    const std::int64_t test_batch = test_batch_of(model, settings.batch);
     MemoryNeeds needs;
     const Type type = type_of(settings.precision);
     const auto flowing = static_cast<std::int64_t>(size_of(type));

@@ -41,30 +41,50 @@ struct Activations {
     Tensor norm1, saved1, qkv, mixed, sums, middle, norm2, saved2, up, active;
 };
 
-class Gpt final : public LanguageModel {
+// The activations of a micro-batch between its forward and its backward pass.
+struct Slot {
+    std::vector<Tensor>
+        stream;  // the residual stream before each layer of this stage, and after the last of them
+    std::vector<Activations> kept;  // of each layer; where layers are recomputed, they share one elsewhere
+    Tensor last, saved;             // of the last norm: what it makes, and its statistics
+    std::int64_t tokens = 0;
+    std::int64_t sequence = 0;  // tokens of one of its sequences
+    // In training. It determines dropout, so a recomputed layer drops the same.
+    std::optional<BatchDraw> draw = {};
+};
+
+class Gpt final : public LanguageModel, public Stage {
  public:
     explicit Gpt(const GptShape& shape)
         : shape_(shape),
           layout_(shape.layout),
+          layers_(layout_.layers_of(shape.layers)),
           width_(layout_.share(shape.hidden)),
-          heads_(layout_.share(shape.heads)) {
+          heads_(layout_.share(shape.heads)),
+          words_(shard_of(shape.vocabulary, layout_.tensor_rank, layout_.tensor_ranks)) {
         const std::int64_t c = shape.hidden;
         const Initial normal = Initial::normal(shape.initial_deviation);
         // As GPT-2: weights that add to the residual stream begin smaller, the more layers there are.
         const Initial added =
             Initial::normal(shape.initial_deviation / std::sqrt(2.0f * static_cast<float>(shape.layers)));
-        table_ = &parameters_.add("wte", of_all({shape.vocabulary, c}), normal,
-                                  logit_columns() - shape.vocabulary);
-        positions_ = &parameters_.add("wpe", of_all({shape.sequence, c}), normal);
+        // The first stage embeds with it, and the last one makes logits with it.
+        const bool is_first = layout_.is_first_stage(), is_last = layout_.is_last_stage();
+        ParameterPart table = row_part({shape.vocabulary, c}, 1, layout_.tensor_rank, layout_.tensor_ranks);
+        table.is_copy = !is_first;
+        table_ =
+            &parameters_.add("wte", part_of(is_first || is_last, std::move(table)), normal, kAlignedLogits);
+        positions_ = &parameters_.add("wpe", part_of(is_first, of_all({shape.sequence, c})), normal);
         for (std::int64_t number = 0; number < shape.layers; ++number) {
             const std::string name = "h." + std::to_string(number);
+            is_here_ = number >= layers_.first && number < layers_.first + layers_.count;
             blocks_.push_back({norm(name + ".ln_1"),
                                column_parallel(name + ".attn.c_attn", {3 * c, c}, normal, kQueriesKeysValues),
                                row_parallel(name + ".attn.c_proj", {c, c}, added), norm(name + ".ln_2"),
                                column_parallel(name + ".mlp.c_fc", {4 * c, c}, normal),
                                row_parallel(name + ".mlp.c_proj", {c, 4 * c}, added)});
         }
-        last_.norm = norm("ln_f");
+        is_here_ = is_last;
+        last_norm_ = norm("ln_f");
     }
 
     void place(Device& device, std::optional<std::uint64_t> seed, std::int64_t rows, Type type) override {
@@ -73,51 +93,88 @@ class Gpt final : public LanguageModel {
         const std::int64_t r = rows * shape_.sequence, c = shape_.hidden;
         auto numbers = [&](std::int64_t columns) { return device.make(type, {r, columns}); };
         auto statistics = [&](std::int64_t columns) { return device.make(Type::f32, {r, columns}); };
-        stream_.clear();
-        kept_.clear();
-        for (std::int64_t i = 0; i <= shape_.layers; ++i) stream_.push_back(numbers(c));
-        for (std::int64_t i = 0; i < kept_layers(); ++i)
-            kept_.push_back({numbers(c), statistics(2), numbers(3 * width_), numbers(width_),
-                             statistics(heads_), numbers(c), numbers(c), statistics(2), numbers(4 * width_),
-                             numbers(4 * width_)});
-        last_.y = numbers(c);
-        last_.saved = statistics(2);
+        const auto of_a_layer = [&] {
+            return Activations{numbers(c),          statistics(2),      numbers(3 * width_), numbers(width_),
+                               statistics(heads_),  numbers(c),         numbers(c),          statistics(2),
+                               numbers(4 * width_), numbers(4 * width_)};
+        };
+        slots_.clear();
+        for (std::int64_t i = 0; i < layout_.slots; ++i) {
+            Slot& slot = slots_.emplace_back();
+            for (std::int64_t layer = 0; layer <= layers_.count; ++layer) slot.stream.push_back(numbers(c));
+            for (std::int64_t layer = 0; layer < layers_.count && !shape_.recompute; ++layer)
+                slot.kept.push_back(of_a_layer());
+            if (!layout_.is_last_stage()) continue;
+            slot.last = numbers(c);
+            slot.saved = statistics(2);
+        }
+        now_ = &slots_.front();
+        if (shape_.recompute) recomputed_ = of_a_layer();
         gradients_ = {numbers(c), numbers(c), numbers(std::max(4 * width_, c))};
+        if (!layout_.is_last_stage()) return;
         logits_ = device.make(type, {chunk_of(r), logits_length()});
+        if (layout_.divides_layers())
+            notes_ = device.make(Type::f32, {layout_.tensor_ranks, chunk_of(r) * kSoftmaxNumbers});
     }
 
     void evaluate(const Batch& batch, const Tensor& metrics) override {
+        now_ = &slots_.front();
         forward(batch.x, {});
-        head(batch, 0, metrics);
+        if (layout_.is_last_stage()) head(batch, 0, metrics);
     }
 
     void evaluate_last(const Batch& batch, std::int64_t count, const Tensor& metrics) override {
         forward(batch.x, {});
-        head(batch, 0, metrics, batch_.tokens - count);
+        head(batch, 0, metrics, now_->tokens - count);
     }
 
     void forward_backward(const Batch& batch, float scale, const Tensor& metrics) override {
-        forward(batch.x, batch.draw);
-        head(batch, scale / static_cast<float>(shape_.sequence), metrics);
+        forward(0, batch);
+        backward(0, batch, scale, metrics);
+    }
 
+    Stage* stage() override { return layout_.stages > 1 ? this : nullptr; }
+    const Parameter* shared() const override {
+        return layout_.is_first_stage() || layout_.is_last_stage() ? table_ : nullptr;
+    }
+
+    void forward(std::int64_t slot, const Batch& batch) override {
+        now_ = &slots_[static_cast<std::size_t>(slot)];
+        forward(batch.x, batch.draw);
+    }
+
+    void backward(std::int64_t slot, const Batch& batch, float scale, const Tensor& metrics) override {
+        now_ = &slots_[static_cast<std::size_t>(slot)];
         const Tensor dx = first(gradients_.stream);  // to which each layer adds
-        device_->zero(dx);
-        norm_backward(last_.norm, first(stream_.back()), first(last_.saved), first(gradients_.narrow), dx);
-        parameters_.completed(*last_.norm.weight);
-        for (auto number = static_cast<std::size_t>(shape_.layers); number-- > 0;) {
+        wait_send(dx);
+        if (layout_.is_last_stage()) {
+            head(batch, scale / static_cast<float>(shape_.sequence), metrics);
+            device_->zero(dx);
+            norm_backward(last_norm_, first(now_->stream.back()), first(now_->saved),
+                          first(gradients_.narrow), dx);
+            parameters_.completed(*last_norm_.weight);
+        } else {
+            neighbours_.receive(dx, StageNeighbours::Side::after);
+        }
+        for (std::int64_t number = layers_.first + layers_.count; number-- > layers_.first;) {
             if (shape_.recompute) layer(number);
             layer_backward(number, dx);
-            parameters_.completed(*blocks_[number].norm1.weight);
+            parameters_.completed(*block(number).norm1.weight);
         }
+        if (!layout_.is_first_stage()) return neighbours_.start_send(dx, StageNeighbours::Side::before);
         drop(kEmbedding, dx, dx);
         device_->zero(positions_->gradient);
-        device_->embed_backward(batch.x, dx, table_->gradient, positions_->gradient);
+        if (!layout_.is_last_stage()) device_->zero(table_->gradient);  // else the head has begun it
+        if (layout_.divides_layers())
+            device_->embed_part_backward(batch.x, dx, words_, table_->gradient, positions_->gradient);
+        else
+            device_->embed_backward(batch.x, dx, table_->gradient, positions_->gradient);
         parameters_.completed(*table_);
     }
 
     Tensor next_logits(const Tensor& tokens) override {
         forward(tokens, {});
-        const Tensor x = last_.y.view((batch_.tokens - 1) * shape_.hidden, {1, shape_.hidden});
+        const Tensor x = now_->last.view((now_->tokens - 1) * shape_.hidden, {1, shape_.hidden});
         device_->linear(x, head_weights(), {}, Activation::none, logits_.first_rows(1));
         return logits_.view(0, {1, shape_.vocabulary});
     }
@@ -139,16 +196,19 @@ class Gpt final : public LanguageModel {
         return a_token * static_cast<double>(shape_.sequence);
     }
     std::int64_t activations_per_sample() const override {
-        const std::int64_t c = shape_.hidden;
-        return shape_.sequence * ((shape_.layers + 1) * c + kept_layers() * (3 * c + 12 * width_) + 3 * c +
-                                  std::max(4 * width_, c)) +
+        const std::int64_t c = shape_.hidden, last = layout_.is_last_stage() ? c : 0;
+        return shape_.sequence * (layout_.slots * ((layers_.count + 1) * c + last) +
+                                  kept_layers() * (3 * c + 12 * width_) + 2 * c + std::max(4 * width_, c)) +
                statistics_per_sample();
     }
     std::int64_t statistics_per_sample() const override {
-        return shape_.sequence * (kept_layers() * (heads_ + 4) + 2 + 1);
+        const std::int64_t last = layout_.is_last_stage() ? 2 : 0;
+        return shape_.sequence * (kept_layers() * (heads_ + 4) + layout_.slots * last + 1);
     }
     std::int64_t scratch(std::int64_t rows) const override {
-        return chunk_of(rows * shape_.sequence) * logits_length();
+        if (!layout_.is_last_stage()) return 0;
+        const std::int64_t notes = layout_.divides_layers() ? layout_.tensor_ranks * kSoftmaxNumbers : 0;
+        return chunk_of(rows * shape_.sequence) * (logits_length() + notes);
     }
     std::int64_t widest_operation(std::int64_t rows) const override {
         const std::int64_t r = rows * shape_.sequence, c = shape_.hidden, chunk = chunk_of(r);
@@ -161,39 +221,38 @@ class Gpt final : public LanguageModel {
  private:
     GptShape shape_;
     Layout layout_;
+    Shard layers_;                // of this stage
     std::int64_t width_, heads_;  // of this rank: its part of the hidden size, in whole heads
+    Shard words_;                 // and of the vocabulary
     Parameter *table_ = nullptr, *positions_ = nullptr;
-    std::vector<Block> blocks_;
+    std::vector<Block> blocks_;  // of all layers; other stages have the parameters of the others
+    Weights last_norm_ = {};
+    bool is_here_ = true;  // while parameters are declared: this stage has them
     Device* device_ = nullptr;
-    std::vector<Tensor> stream_;     // the residual stream before each layer, and after the last
-    std::vector<Activations> kept_;  // of each layer, or of the one that is recomputed
-    struct {
-        Weights norm;
-        Tensor y, saved;
-    } last_ = {};
+    std::vector<Slot> slots_;
+    Slot* now_ = nullptr;  // whose pass it is
+    Activations recomputed_;
     struct {
         Tensor stream, narrow, wide;
     } gradients_;
     Tensor logits_;  // of some tokens at a time: a chunk
-    struct {
-        std::int64_t tokens;
-        std::int64_t sequence;  // tokens of one of its sequences
-        // In training. It determines dropout, so a recomputed layer drops the same.
-        std::optional<BatchDraw> draw;
-    } batch_ = {};
+    Tensor notes_;   // of these, from all ranks that divide the vocabulary (Device::softmax_part())
 
     // The places of dropout: after the embedding, per layer where attention and the two linear layers join
     // the residual stream, and per layer attention's weights.
     static constexpr std::uint64_t kEmbedding = 0;
-    static std::uint64_t after_attention(std::size_t layer) { return 2 * layer + 1; }
-    static std::uint64_t after_linear(std::size_t layer) { return 2 * layer + 2; }
-    std::uint64_t inside_attention(std::size_t layer) const { return 2 * blocks_.size() + 1 + layer; }
+    static std::uint64_t after_attention(std::int64_t layer) { return 2 * unsigned_of(layer) + 1; }
+    static std::uint64_t after_linear(std::int64_t layer) { return 2 * unsigned_of(layer) + 2; }
+    std::uint64_t inside_attention(std::int64_t layer) const {
+        return 2 * blocks_.size() + 1 + unsigned_of(layer);
+    }
+    static std::uint64_t unsigned_of(std::int64_t layer) { return static_cast<std::uint64_t>(layer); }
 
     Dropout dropout(float rate, std::uint64_t place) const {
-        if (!batch_.draw || rate == 0) return {};
-        return {rate, Random(batch_.draw->key, place).bits(), batch_.draw->first_row * batch_.sequence};
+        if (!now_->draw || rate == 0) return {};
+        return {rate, Random(now_->draw->key, place).bits(), now_->draw->first_row * now_->sequence};
     }
-    bool drops() const { return batch_.draw && shape_.hidden_dropout > 0; }
+    bool drops() const { return now_->draw && shape_.hidden_dropout > 0; }
     // Applies dropout; also its own backward pass. `to` may be x.
     void drop(std::uint64_t place, const Tensor& x, const Tensor& to) const {
         if (drops()) device_->dropout(x, dropout(shape_.hidden_dropout, place), to);
@@ -203,17 +262,23 @@ class Gpt final : public LanguageModel {
         drop(place, x, memory);
         return drops() ? memory : x;
     }
-    Attention attention(std::size_t layer) const {
-        return {batch_.sequence, heads_, dropout(shape_.attention_dropout, inside_attention(layer)),
+    Attention attention(std::int64_t layer) const {
+        return {now_->sequence, heads_, dropout(shape_.attention_dropout, inside_attention(layer)),
                 layout_.tensor_rank * heads_, shape_.heads};
     }
 
-    // What every rank has whole.
-    ParameterPart of_all(Shape shape) const { return whole_part(std::move(shape), !layout_.is_first()); }
+    // What every rank of a layer has whole, and an earlier stage perhaps, too.
+    ParameterPart of_all(Shape shape, bool is_copy = false) const {
+        return whole_part(std::move(shape), is_copy || !layout_.is_first());
+    }
+    static ParameterPart part_of(bool is_here, ParameterPart part) {
+        return is_here ? part : absent_part(std::move(part.whole));
+    }
     Weights linear(const std::string& name, ParameterPart weight, ParameterPart bias, Initial initial,
                    Cut cut) {
-        return {&parameters_.add(name + ".weight", std::move(weight), initial),
-                &parameters_.add(name + ".bias", std::move(bias), Initial::constant(0)), cut};
+        return {&parameters_.add(name + ".weight", part_of(is_here_, std::move(weight)), initial),
+                &parameters_.add(name + ".bias", part_of(is_here_, std::move(bias)), Initial::constant(0)),
+                cut};
     }
     Weights norm(const std::string& name) {
         return linear(name, of_all({shape_.hidden}), of_all({shape_.hidden}), Initial::constant(1),
@@ -236,12 +301,15 @@ class Gpt final : public LanguageModel {
     // GPT-2's vocabulary is 50257. Matrix units want numbers by the 16 bytes: rows that begin so, and as many columns and rows;
     // of an odd number of logits, cuBLASLt's products took five times as long on an H100. So there are logits of a few tokens that
     // do not exist: their weights, and with them the logits and their gradients, are zeros.
+    static constexpr std::int64_t kAlignedLogits = 8;
     static std::int64_t rounded_up(std::int64_t number, std::int64_t multiple) {
         return (number + multiple - 1) / multiple * multiple;
     }
-    std::int64_t logit_columns() const { return rounded_up(shape_.vocabulary, 8); }
-    // From one token's logits to the next: a multiple of 128 bytes.
-    std::int64_t logits_length() const { return rounded_up(shape_.vocabulary, 64); }
+    // From one token's logits to the next: a multiple of 128 bytes. All ranks that divide the vocabulary have as many, and so take as
+    // many tokens at a time.
+    std::int64_t logits_length() const {
+        return rounded_up(largest_shard(shape_.vocabulary, layout_.tensor_ranks), 64);
+    }
     Tensor head_weights() const { return table_->with_spare_rows(table_->compute_copy); }
     // The number of tokens whose logits are computed at a time.
     std::int64_t chunk_of(std::int64_t tokens) const {
@@ -250,22 +318,52 @@ class Gpt final : public LanguageModel {
         if (piece > kTile) piece -= piece % kTile;
         return std::clamp<std::int64_t>(piece, 1, tokens);
     }
-    std::int64_t kept_layers() const { return shape_.recompute ? 1 : shape_.layers; }
-    Activations& activations(std::size_t layer) { return kept_[shape_.recompute ? 0 : layer]; }
+    // Layers whose activations are kept, of all slots.
+    std::int64_t kept_layers() const { return shape_.recompute ? 1 : layout_.slots * layers_.count; }
+    const Block& block(std::int64_t layer) const { return blocks_[static_cast<std::size_t>(layer)]; }
+    // In this stage, from 0.
+    std::size_t place_of(std::int64_t layer) const { return static_cast<std::size_t>(layer - layers_.first); }
+    const Activations& activations(std::int64_t layer) const {
+        return shape_.recompute ? recomputed_ : now_->kept[place_of(layer)];
+    }
+    Tensor stream_before(std::int64_t layer) const { return first(now_->stream[place_of(layer)]); }
     // The part of a buffer that the batch's tokens fill.
-    Tensor first(const Tensor& buffer) const { return buffer.first_rows(batch_.tokens); }
+    Tensor first(const Tensor& buffer) const { return buffer.first_rows(now_->tokens); }
     // The same memory with another number of columns.
     Tensor narrowed(const Tensor& buffer, std::int64_t columns) const {
-        return buffer.view(0, {batch_.tokens, columns});
+        return buffer.view(0, {now_->tokens, columns});
     }
 
     // `draw`: in training.
     void forward(const Tensor& tokens, const std::optional<BatchDraw>& draw) {
-        batch_ = {tokens.elements(), tokens.columns(), draw};
-        device_->embed(tokens, table_->compute_copy, positions_->compute_copy, first(stream_[0]));
-        drop(kEmbedding, first(stream_[0]), first(stream_[0]));
-        for (std::size_t number = 0; number < blocks_.size(); ++number) layer(number);
-        apply_norm(last_.norm, first(stream_.back()), first(last_.y), first(last_.saved));
+        now_->tokens = tokens.elements();
+        now_->sequence = tokens.columns();
+        now_->draw = draw;
+        const Tensor in = first(now_->stream.front()), out = first(now_->stream.back());
+        wait_send(out);
+        if (layout_.is_first_stage()) {
+            embed(tokens, in);
+            drop(kEmbedding, in, in);
+        } else {
+            neighbours_.receive(in, StageNeighbours::Side::before);
+        }
+        for (std::int64_t i = 0; i < layers_.count; ++i) layer(layers_.first + i);
+        if (layout_.is_last_stage())
+            apply_norm(last_norm_, out, first(now_->last), first(now_->saved));
+        else
+            neighbours_.start_send(out, StageNeighbours::Side::after);
+    }
+    // Where ranks divide the vocabulary each has the rows of some tokens, and one adds the positions.
+    void embed(const Tensor& tokens, const Tensor& y) {
+        if (!layout_.divides_layers())
+            return device_->embed(tokens, table_->compute_copy, positions_->compute_copy, y);
+        device_->embed_part(tokens, table_->compute_copy, words_,
+                            layout_.is_first() ? positions_->compute_copy : Tensor(), y);
+        start_sum(y);
+        wait_sums();
+    }
+    void wait_send(const Tensor& tensor) const {
+        if (neighbours_.wait_send) neighbours_.wait_send(tensor);
     }
 
     void apply_norm(const Weights& norm, const Tensor& x, const Tensor& y, const Tensor& saved) {
@@ -290,7 +388,7 @@ class Gpt final : public LanguageModel {
     // y = stream + dropout(the layer's output).
     void apply_and_add(const Weights& w, const Tensor& x, std::uint64_t place, const Tensor& stream,
                        const Tensor& y) {
-        if (!drops() && layout_.is_whole())
+        if (!drops() && !layout_.divides_layers())
             return device_->linear_add(x, w.weight->compute_copy, w.bias->compute_copy, stream, y);
         apply(w, x, y);
         drop(place, y, y);
@@ -315,10 +413,10 @@ class Gpt final : public LanguageModel {
     }
 
     // x + attention(norm(x)), then that + down(gelu(up(norm(that)))).
-    void layer(std::size_t number) {
-        const Block& b = blocks_[number];
+    void layer(std::int64_t number) {
+        const Block& b = block(number);
         const Activations& a = activations(number);
-        const Tensor x = first(stream_[number]), middle = first(a.middle), y = first(stream_[number + 1]);
+        const Tensor x = stream_before(number), middle = first(a.middle), y = stream_before(number + 1);
         apply_norm(b.norm1, x, first(a.norm1), first(a.saved1));
         apply(b.qkv, first(a.norm1), first(a.qkv));
         device_->attention(attention(number), first(a.qkv), first(a.mixed), first(a.sums));
@@ -330,8 +428,8 @@ class Gpt final : public LanguageModel {
     }
 
     // dx: the gradient of the stream after the layer on entry, before it on return.
-    void layer_backward(std::size_t number, const Tensor& dx) {
-        const Block& b = blocks_[number];
+    void layer_backward(std::int64_t number, const Tensor& dx) {
+        const Block& b = block(number);
         const Activations& a = activations(number);
         const Tensor wide = narrowed(gradients_.wide, 4 * width_), narrow = first(gradients_.narrow),
                      qkv = narrowed(gradients_.wide, 3 * width_), mixed = narrowed(gradients_.narrow, width_);
@@ -346,25 +444,41 @@ class Gpt final : public LanguageModel {
         device_->attention_backward(attention(number), first(a.qkv), first(a.mixed), first(a.sums), mixed,
                                     qkv);
         backward(b.qkv, qkv, first(a.norm1), narrow);
-        norm_backward(b.norm1, first(stream_[number]), first(a.saved1), narrow, dx);
+        norm_backward(b.norm1, stream_before(number), first(a.saved1), narrow, dx);
     }
 
     // The loss of the targets from the first on; in training also the gradients of the table (the head's weights) and the last norm's
     // output.
     void head(const Batch& batch, float scale, const Tensor& metrics, std::int64_t first_target = 0) {
         const std::int64_t chunk = logits_.rows(), c = shape_.hidden;
-        for (std::int64_t from = first_target; from < batch_.tokens; from += chunk) {
-            const std::int64_t rows = std::min(chunk, batch_.tokens - from);
-            const Tensor x = last_.y.view(from * c, {rows, c}), logits = logits_.first_rows(rows);
+        for (std::int64_t from = first_target; from < now_->tokens; from += chunk) {
+            const std::int64_t rows = std::min(chunk, now_->tokens - from);
+            const Tensor x = now_->last.view(from * c, {rows, c}), logits = logits_.first_rows(rows);
             device_->linear(x, head_weights(), {}, Activation::none, logits);
-            device_->softmax_cross_entropy(logits, shape_.vocabulary, batch.target.view(from, {rows, 1}),
-                                           scale, metrics, batch_.draw ? logits : Tensor{});
-            if (!batch_.draw) continue;
+            loss(logits, batch.target.view(from, {rows, 1}), scale, metrics);
+            if (!now_->draw) continue;
+            const Tensor dx = gradients_.narrow.view(from * c, {rows, c});
+            device_->linear_backward_input(logits, head_weights(), dx);
+            if (layout_.divides_layers()) start_sum(dx);
             device_->linear_backward_parameters(logits, x, table_->with_spare_rows(table_->gradient), {},
                                                 from == 0 ? Write::set : Write::add);
-            device_->linear_backward_input(logits, head_weights(),
-                                           gradients_.narrow.view(from * c, {rows, c}));
+            if (layout_.divides_layers()) wait_sums();
         }
+    }
+    // In training the logits' gradients take their place.
+    void loss(const Tensor& logits, const Tensor& labels, float scale, const Tensor& metrics) {
+        const Tensor gradients = now_->draw ? logits : Tensor{};
+        if (!layout_.divides_layers())
+            return device_->softmax_cross_entropy(logits, shape_.vocabulary, labels, scale, metrics,
+                                                  gradients);
+        const std::int64_t rows = labels.rows(), numbers = rows * kSoftmaxNumbers;
+        const Tensor notes = notes_.view(0, {layout_.tensor_ranks, numbers});
+        device_->zero(notes);
+        device_->softmax_part(logits, words_, labels,
+                              notes.view(layout_.tensor_rank * numbers, {rows, kSoftmaxNumbers}));
+        start_sum(notes);
+        wait_sums();
+        device_->softmax_cross_entropy_of_parts(logits, words_, labels, notes, scale, metrics, gradients);
     }
 };
 

@@ -1,21 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which part of a model a rank has, where ranks divide its layers (tensor parallelism, Shoeybi et al. 2019).
+// Which part of a model a rank has: of each layer some heads and columns, where ranks divide the layers (tensor parallelism, Shoeybi et
+// al. 2019), and some of the layers, where ranks are the stages of a pipeline (Huang et al. 2019, Narayanan et al. 2021).
 #pragma once
 
 #include <cstdint>
+
+#include "trainer/base/partition.hpp"
 
 namespace dp::trainer {
 
 // Without values: all of it. Models that cannot be divided have no other.
 struct Layout {
     std::int64_t tensor_rank = 0, tensor_ranks = 1;
+    std::int64_t stage = 0, stages = 1;
+    std::int64_t slots =
+        1;  // micro-batches that this stage has between their forward and their backward pass
 
-    bool is_whole() const { return tensor_ranks == 1; }
+    bool is_whole() const { return tensor_ranks == 1 && stages == 1; }
+    bool divides_layers() const { return tensor_ranks > 1; }
     // The first of the ranks that divide a layer, which answers for what all of them have.
     bool is_first() const { return tensor_rank == 0; }
     // A rank's share of heads or columns, which tensor_ranks divides.
     std::int64_t share(std::int64_t things) const { return things / tensor_ranks; }
+
+    bool is_first_stage() const { return stage == 0; }
+    bool is_last_stage() const { return stage + 1 == stages; }
+    // Those of this stage. There are at least as many as stages.
+    Shard layers_of(std::int64_t layers) const { return shard_of(layers, stage, stages); }
 };
 
 }  // namespace dp::trainer

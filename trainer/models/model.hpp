@@ -52,6 +52,28 @@ struct TensorRanks {
     std::function<void()> wait;
 };
 
+// The stages before and after this one, as the model sees them. A message that failed stops nothing here, as with TensorRanks.
+struct StageNeighbours {
+    enum class Side { before, after };
+    // Begins to send a tensor once the device has what it queued so far; nobody writes to it before wait_send().
+    std::function<void(const Tensor&, Side to)> start_send;
+    std::function<void(const Tensor&)> wait_send;  // returns at once if nothing of it is being sent
+    std::function<void(const Tensor&, Side from)> receive;
+};
+
+// What a model that ranks divide into stages of a pipeline has beyond a Model: the two halves of forward_backward(). Micro-batches
+// between their forward and their backward pass are in different slots, from 0 to Layout::slots. A stage takes what comes in from its
+// neighbours and sends them what goes out.
+class Stage {
+ public:
+    virtual ~Stage() = default;
+    virtual void forward(std::int64_t slot, const Batch& batch) = 0;
+    // Of the same batch. On the last stage also adds its loss and correct predictions to `metrics`. Sets the gradients.
+    virtual void backward(std::int64_t slot, const Batch& batch, float scale, const Tensor& metrics) = 0;
+    // A parameter that first and last stage both have, and both make a part of the gradient of; null on other stages.
+    virtual const Parameter* shared() const = 0;
+};
+
 class Model {
  public:
     virtual ~Model() = default;
@@ -68,6 +90,12 @@ class Model {
 
     // Where the model is not whole, before it is used.
     void set_tensor_ranks(TensorRanks ranks) { tensor_ranks_ = std::move(ranks); }
+
+    // Where other stages have other layers, before it is used.
+    void set_neighbours(StageNeighbours neighbours) { neighbours_ = std::move(neighbours); }
+    // Null of a model that is no stage of a pipeline.
+    virtual Stage* stage() { return nullptr; }
+    bool is_stage() const { return const_cast<Model*>(this)->stage() != nullptr; }
 
     // Allocates everything for batches of up to `rows` samples. `type`, f32 or bf16: the type of activations,
     // and of a batch's features other than tokens. `seed` is ParameterSet::place()'s.
@@ -107,6 +135,7 @@ class Model {
     ParameterSet parameters_;
     SyncBatchNorm whole_batch_;
     TensorRanks tensor_ranks_;
+    StageNeighbours neighbours_;
 };
 
 enum class Optimization { sgd, adam };

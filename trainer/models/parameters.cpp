@@ -14,8 +14,8 @@ constexpr std::int64_t kAlignment = 64;
 
 // The elements that it takes in memory, in this shape.
 std::int64_t room_of(const Parameter& parameter, const Shape& shape) {
-    const std::int64_t elements = elements_of(shape);
-    const std::int64_t with_spare = elements + elements / shape.at(0) * parameter.spare_rows;
+    if (shape.at(0) == 0) return 0;  // another rank has it
+    const std::int64_t with_spare = elements_of(shape) / shape.at(0) * parameter.rows_in_memory(shape);
     return (with_spare + kAlignment - 1) / kAlignment * kAlignment;
 }
 std::int64_t room_of(const Parameter& parameter) {
@@ -47,10 +47,11 @@ void draw_values(const Parameter& parameter, std::uint64_t seed, std::span<float
 
 }  // namespace
 
-Parameter& ParameterSet::add(std::string name, ParameterPart part, Initial initial, std::int64_t spare_rows) {
+Parameter& ParameterSet::add(std::string name, ParameterPart part, Initial initial,
+                             std::int64_t row_multiple) {
     Shape shape = part.shape();
     return parameters_.emplace_back(Parameter{std::move(name), std::move(part), std::move(shape), initial,
-                                              parameters_.size(), spare_rows});
+                                              parameters_.size(), row_multiple});
 }
 
 Buffer& ParameterSet::add_buffer(std::string name, Shape shape, std::vector<float> initial) {

@@ -40,16 +40,20 @@ struct Parameter {
     ParameterPart part;
     Shape shape;  // of what is here
     Initial initial;
-    std::size_t number;       // in the order of declaration
-    std::int64_t spare_rows;  // that its memory has behind its own: zeros, which stay zero
-    std::int64_t first = 0;   // of its elements in the memory of all; set by ParameterSet::place, as the rest
+    std::size_t number;  // in the order of declaration
+    std::int64_t
+        row_multiple;  // its memory has so many rows, or twice as many, ...: the last are zeros, and stay zero
+    std::int64_t first = 0;  // of its elements in the memory of all; set by ParameterSet::place, as the rest
     std::int64_t whole_first = 0;  // the same where a rank has the whole model
     Tensor value = {};             // f32: what is learnt
     Tensor compute_copy = {};      // what operations take: `value`, or its copy in bf16
     Tensor gradient = {};          // f32
 
     // One of these three tensors with the spare rows.
-    Tensor with_spare_rows(const Tensor& tensor) const { return tensor.first_rows(shape.at(0) + spare_rows); }
+    Tensor with_spare_rows(const Tensor& tensor) const { return tensor.first_rows(rows_in_memory(shape)); }
+    std::int64_t rows_in_memory(const Shape& of) const {
+        return (of.at(0) + row_multiple - 1) / row_multiple * row_multiple;
+    }
 };
 
 // State that a model keeps between steps but does not learn by gradients: batch norm's running statistics.
@@ -62,11 +66,11 @@ struct Buffer {
 
 class ParameterSet {
  public:
-    // Declares a parameter or buffer; the reference stays valid. Nothing is allocated before place(). `spare_rows` keep their zeros
-    // if nothing but zeros is written to their gradients.
-    Parameter& add(std::string name, ParameterPart part, Initial initial, std::int64_t spare_rows = 0);
-    Parameter& add(std::string name, Shape shape, Initial initial, std::int64_t spare_rows = 0) {
-        return add(std::move(name), whole_part(std::move(shape)), initial, spare_rows);
+    // Declares a parameter or buffer; the reference stays valid. Nothing is allocated before place(). Spare rows, up to a multiple of
+    // `row_multiple`, keep their zeros if nothing but zeros is written to their gradients.
+    Parameter& add(std::string name, ParameterPart part, Initial initial, std::int64_t row_multiple = 1);
+    Parameter& add(std::string name, Shape shape, Initial initial, std::int64_t row_multiple = 1) {
+        return add(std::move(name), whole_part(std::move(shape)), initial, row_multiple);
     }
     Buffer& add_buffer(std::string name, Shape shape, std::vector<float> initial);
 

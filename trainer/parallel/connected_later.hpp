@@ -45,6 +45,17 @@ class ConnectedLater final : public Communicator {
         DP_TRY(connect());
         return connected_->start_adding(tensors, sums);
     }
+    Result<void> start_send(const Tensor& tensor, std::int64_t to) override {
+        DP_TRY(connect());
+        return connected_->start_send(tensor, to);
+    }
+    Result<void> wait_send(const Tensor& tensor) override {
+        return connected_ ? connected_->wait_send(tensor) : Result<void>();
+    }
+    Result<void> receive(const Tensor& tensor, std::int64_t from) override {
+        DP_TRY(connect());
+        return connected_->receive(tensor, from);
+    }
     Result<void> wait_all_reduces() override {
         return connected_ ? connected_->wait_all_reduces() : Result<void>();
     }

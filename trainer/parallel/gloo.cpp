@@ -6,11 +6,13 @@
 #include <gloo/allreduce.h>
 #include <gloo/broadcast.h>
 #include <gloo/math.h>
+#include <gloo/transport/unbound_buffer.h>
 
 #include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "trainer/parallel/background.hpp"
@@ -61,6 +63,32 @@ class GlooCommunicator final : public Communicator {
         background_.start([this, tensor] { return reduce(tensor, Reduction::sum, started_); });
         return {};
     }
+    Result<void> start_send(const Tensor& tensor, std::int64_t to) override {
+        return with_gloo("sending", [&] {
+            auto buffer = mesh_->createUnboundBuffer(tensor.data<void>(), tensor.bytes());
+            buffer->send(static_cast<int>(to), message_slot());
+            sent_.push_back({tensor.data<void>(), std::move(buffer)});
+        });
+    }
+    Result<void> wait_send(const Tensor& tensor) override {
+        return with_gloo("sending", [&] {
+            for (auto one = sent_.begin(); one != sent_.end();) {
+                if (one->from != tensor.data<void>()) {
+                    ++one;
+                    continue;
+                }
+                one->buffer->waitSend(mesh_->getTimeout());
+                one = sent_.erase(one);
+            }
+        });
+    }
+    Result<void> receive(const Tensor& tensor, std::int64_t from) override {
+        return with_gloo("receiving", [&] {
+            const auto buffer = mesh_->createUnboundBuffer(tensor.data<void>(), tensor.bytes());
+            buffer->recv(static_cast<int>(from), message_slot());
+            buffer->waitRecv(mesh_->getTimeout());
+        });
+    }
     bool adds_in_order() const override { return true; }
     Result<void> start_adding(std::span<const Tensor> tensors, std::span<const Tensor> sums) override {
         for (std::size_t i = 0; i < tensors.size(); ++i)
@@ -82,7 +110,15 @@ class GlooCommunicator final : public Communicator {
     std::shared_ptr<::gloo::Context> mesh_;
     // Gloo's tags, which separate the messages of concurrent collectives.
     const std::uint32_t now_, started_;
-    Background background_;  // ends before the mesh
+    struct Sent {
+        const void* from;
+        std::unique_ptr<::gloo::transport::UnboundBuffer> buffer;
+    };
+    std::vector<Sent> sent_;  // that nobody has waited for
+    Background background_;   // ends before the mesh
+
+    // Of messages between two ranks; none of Gloo's own.
+    std::uint64_t message_slot() const { return ::gloo::Slot::build(0x71, now_); }
 
     Result<void> reduce(const Tensor& tensor, Reduction reduction, std::uint32_t tag) {
         return with_number_of(tensor.type(),

@@ -14,16 +14,17 @@ struct Groups {
     std::unique_ptr<Communicator> world = {};
     bool divides_model = false;  // else `data` is the world
     // Null where the rank is alone in its group.
-    std::unique_ptr<Communicator> data = {}, tensor = {};
+    std::unique_ptr<Communicator> data = {}, tensor = {}, pipeline = {};
 
     Ranks ranks() const {
         if (!divides_model) return {*world};
-        return {*world, data ? *data : Ranks::alone(), tensor ? *tensor : Ranks::alone()};
+        const auto of = [](const auto& one) -> Communicator& { return one ? *one : Ranks::alone(); };
+        return {*world, of(data), of(tensor), of(pipeline)};
     }
     // Puts `wrap(communicator)` in the place of each.
     template <typename Wrap>
     void wrap(const Wrap& wrap) {
-        for (auto* one : {&world, &data, &tensor})
+        for (auto* one : {&world, &data, &tensor, &pipeline})
             if (*one) *one = wrap(std::move(*one));
     }
 };

@@ -181,7 +181,7 @@ Result<Groups> World::connect(Device& device, bool shares_gpu, const ModelParall
         staged->set_peer(peer);
         return Groups{std::move(staged)};
     }
-    if (parallel.tensor > 1) return divide(device, parallel);
+    if (parallel.tensor * parallel.pipeline > 1) return divide(device, parallel);
     auto shared = DP_TRY(share_memory({"trainer", {}}));
     if (shared.communicator->node_share()) {
         device.set_shared_memory(shared.memory);
@@ -200,14 +200,18 @@ Result<Groups> World::divide(Device& device, const ModelParallel& parallel) {
                  "(OMP_NUM_THREADS)",
                  Fault::device));
     const std::uint32_t rank = context_->world().rank;
-    Groups groups{mesh({"trainer", {}}), true, nullptr, nullptr};
+    Groups groups{mesh({"trainer", {}}), true};
     if (parallel.data > 1) {
         auto shared = DP_TRY(share_memory({"trainer/data", parallel.group_of(Dimension::data, rank)}));
         if (shared.communicator->node_share()) device.set_shared_memory(shared.memory);
         groups.data = std::move(shared.communicator);
     }
-    auto shared = DP_TRY(share_memory({"trainer/tensor", parallel.group_of(Dimension::tensor, rank)}));
-    groups.tensor = std::move(shared.communicator);
+    if (parallel.tensor > 1)
+        groups.tensor =
+            DP_TRY(share_memory({"trainer/tensor", parallel.group_of(Dimension::tensor, rank)})).communicator;
+    if (parallel.pipeline > 1)
+        groups.pipeline = make_gloo(
+            DP_TRY(mesh_of(*context_, {"trainer/pipeline", parallel.group_of(Dimension::pipeline, rank)})));
     return groups;
 }
 

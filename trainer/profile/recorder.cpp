@@ -60,6 +60,7 @@ void ProfileRecorder::on_step_begin() {
     }
     // The model has been placed, perhaps anew.
     for (const Parameter& one : parameters_->all()) {
+        if (one.value.elements() == 0) continue;  // another stage has it
         const auto name = [&](const Tensor& tensor, Named what) {
             log_.name(one.with_spare_rows(tensor), what, layer_of(one.name));
         };

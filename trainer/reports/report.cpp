@@ -199,6 +199,7 @@ nlohmann::ordered_json json_of(const RunFacts& facts, std::string_view key) {
                                 {"precision", name_of(facts.precision)},
                                 {"deterministic", facts.deterministic}};
     if (facts.tensor_parallel > 1) json["tensor_parallel"] = facts.tensor_parallel;
+    if (facts.pipeline_parallel > 1) json["pipeline_parallel"] = facts.pipeline_parallel;
     return json;
 }
 
@@ -212,6 +213,7 @@ nlohmann::ordered_json summary_of(const RunFacts& facts, const Outcome& outcome)
     if (outcome.last.test_accuracy) json["test_accuracy"] = *outcome.last.test_accuracy;
     if (outcome.last.test_perplexity) json["test_perplexity"] = *outcome.last.test_perplexity;
     json["samples_per_second"] = outcome.samples_per_second;
+    if (outcome.bubble) json["pipeline_bubble"] = *outcome.bubble;
     if (facts.tokens_per_sample > 0)
         json["tokens_per_second"] = throughput_of(outcome.samples_per_second, facts.tokens_per_sample).rate;
     json["train_seconds"] = outcome.train_seconds;

@@ -29,7 +29,7 @@ class Evaluation {
     explicit Evaluation(const TrainingContext& run)
         : run_(run),
           shard_(shard_of(run.data.test.count, run.ranks.data.rank(), run.ranks.data.size())),
-          batch_(test_batch_of(run.model.activations_per_sample(), run.settings.batch)),
+          batch_(test_batch_of(run.model, run.settings.batch)),
           samples_(run.device, run.data.test, shard_.first, shard_.count, batch_,
                    type_of(run.settings.precision)),
           metrics_(run.device.make(Type::f64, {2})) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <string>
 
 #include "trainer/training/context.hpp"
@@ -31,6 +32,7 @@ class GlobalMetrics {
         if (run.ranks.tensor.size() > 1)
             run.model.set_tensor_ranks(
                 {[this](const Tensor& tensor) { start_tensor_sum(tensor); }, [this] { wait_tensor_sums(); }});
+        if (run.ranks.pipeline.size() > 1) run.model.set_neighbours(neighbours());
         if (run.ranks.data.size() == 1 || !run.model.looks_at_whole_batch()) return;
         run.model.set_whole_batch({run.ranks.data.size(), [this](const Tensor& sums) { add_up(sums); }});
         // The first all-reduce also connects: not in a step, in which ranks may be far apart.
@@ -39,6 +41,7 @@ class GlobalMetrics {
     ~GlobalMetrics() {
         run_.model.set_whole_batch({});
         run_.model.set_tensor_ranks({});
+        run_.model.set_neighbours({});
     }
     GlobalMetrics(const GlobalMetrics&) = delete;  // the model points to it
     GlobalMetrics& operator=(const GlobalMetrics&) = delete;
@@ -54,8 +57,10 @@ class GlobalMetrics {
         const auto targets = static_cast<double>(run_.model.targets_per_sample());
         return Metrics{all.loss / targets, all.correct / targets};
     }
-    // The first failure among the sums that the model's layers requested since the training began.
+    // The first failure among the sums and messages that the model's layers requested since the training began.
     const Result<void>& model_sums() const { return model_sums_; }
+    // How long this rank has waited for its neighbours in the pipeline until now.
+    double seconds_waited() const { return waited_; }
     // An error that all ranks see alike and stop at; one of them reports it.
     tl::unexpected<Error> fail(std::string message) const {
         return dp::trainer::fail(Fault::training, run_.ranks.world.rank() == 0 ? std::move(message) : "");
@@ -65,6 +70,7 @@ class GlobalMetrics {
     const TrainingContext& run_;
     Tensor sums_;
     Result<void> model_sums_;
+    double waited_ = 0;  // seconds
 
     // For the model's layers.
     void add_up(const Tensor& sums) {
@@ -74,6 +80,26 @@ class GlobalMetrics {
         communicate([&] { return run_.ranks.tensor.all_reduce(tensor, Reduction::sum); });
     }
     void wait_tensor_sums() {}
+    StageNeighbours neighbours() {
+        Communicator& stages = run_.ranks.pipeline;
+        const auto rank_of = [&stages](StageNeighbours::Side side) {
+            return stages.rank() + (side == StageNeighbours::Side::before ? -1 : 1);
+        };
+        return {[this, &stages, rank_of](const Tensor& tensor, StageNeighbours::Side to) {
+                    communicate([&] { return stages.start_send(tensor, rank_of(to)); });
+                },
+                [this, &stages](const Tensor& tensor) { wait([&] { return stages.wait_send(tensor); }); },
+                [this, &stages, rank_of](const Tensor& tensor, StageNeighbours::Side from) {
+                    wait([&] { return stages.receive(tensor, rank_of(from)); });
+                }};
+    }
+    template <typename Call>
+    void wait(const Call& call) {
+        using Clock = std::chrono::steady_clock;
+        const auto start = Clock::now();
+        communicate(call);
+        waited_ += std::chrono::duration<double>(Clock::now() - start).count();
+    }
     template <typename Call>
     void communicate(const Call& call) {
         if (!model_sums_) return;

@@ -57,7 +57,7 @@ class GradientNorm {
           share_(ranks.data.node_share()),
           ranges_(counted_of(parameters)),
           sums_(device.make(Type::f64, {kSquareSums})),
-          parts_(device.make(Type::f64, {ranks.tensor.size()})) {
+          parts_(device.make(Type::f64, {ranks.parts()})) {
         if (!share_) return;
         ranges_ = blocks_of(ranges_, kBlock);
         blocks_ = device.make_of_node(Type::f64, {static_cast<std::int64_t>(ranges_.size())});
@@ -66,12 +66,12 @@ class GradientNorm {
     // Waits for the device. Every rank calls; afterwards all may write to the gradients.
     Result<double> of(const Tensor& gradients) {
         const double squares = DP_TRY(share_ ? of_node(gradients) : of_rank(gradients));
-        if (ranks_.tensor.size() == 1) return std::sqrt(squares);
+        if (!ranks_.divide_model()) return std::sqrt(squares);
         // Added in the order of the ranks, so that all have the same bits wherever they are.
-        std::vector<double> parts(static_cast<std::size_t>(ranks_.tensor.size()));
-        parts[static_cast<std::size_t>(ranks_.tensor.rank())] = squares;
+        std::vector<double> parts(static_cast<std::size_t>(ranks_.parts()));
+        parts[static_cast<std::size_t>(ranks_.part())] = squares;
         device_.upload(parts.data(), parts_);
-        DP_TRY(ranks_.tensor.all_reduce(parts_, Reduction::sum));
+        DP_TRY(ranks_.sum_of_parts(parts_));
         const auto all = device_.values_of<double>(parts_);
         return std::sqrt(std::accumulate(all.begin(), all.end(), 0.0));
     }

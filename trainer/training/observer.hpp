@@ -45,8 +45,9 @@ struct LogReport {
 
 // How this rank's steps went since the last such report, or since the epoch began. It asks nothing of other ranks.
 struct ProgressReport {
-    StepPlace place;            // of the last of them
-    double loss;                // mean over this rank's samples; NaN if all steps were skipped
+    StepPlace place;  // of the last of them
+    // The mean over this rank's samples; NaN if all steps were skipped. nullopt: another stage of the pipeline has it.
+    std::optional<double> loss;
     double samples_per_second;  // of all ranks together
 };
 

@@ -79,4 +79,8 @@ std::int64_t test_batch_of(std::int64_t activations_per_sample, std::int64_t bat
                       std::min(kLeastTestBatch, batch), kMostTestBatch);
 }
 
+std::int64_t test_batch_of(const Model& model, std::int64_t batch) {
+    return model.is_stage() ? batch : test_batch_of(model.activations_per_sample(), batch);
+}
+
 }  // namespace dp::trainer

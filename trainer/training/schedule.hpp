@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "trainer/models/model.hpp"
 #include "trainer/training/settings.hpp"
 
 namespace dp::trainer {
@@ -31,5 +32,7 @@ std::optional<std::string> steps_left_out(const Settings& settings, const Schedu
 
 // Samples that a rank tests at a time, for a model with that many activations per sample.
 std::int64_t test_batch_of(std::int64_t activations_per_sample, std::int64_t batch);
+// For this model: of a stage of a pipeline, whose stages have to agree and do not have the same activations, the batch.
+std::int64_t test_batch_of(const Model& model, std::int64_t batch);
 
 }  // namespace dp::trainer

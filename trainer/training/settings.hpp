@@ -14,6 +14,7 @@
 #include "trainer/models/parameters.hpp"
 #include "trainer/training/learning_rate.hpp"
 #include "trainer/training/optimizer.hpp"
+#include "trainer/training/pipeline_schedule.hpp"
 
 namespace dp::trainer {
 
@@ -45,6 +46,8 @@ struct Settings {
     // in every step (peer_copy.hpp).
     std::int64_t peer_copy = 0;
     std::int64_t accumulate = 1;  // batches of a rank that make a step, whose gradients are added up
+    PipelineSchedule pipeline_schedule =
+        PipelineSchedule::one_forward_one_backward;  // where there are stages
     std::optional<double> clip;   // the largest norm of all gradients together; larger ones are scaled down
     bool skip_bad_steps = false;  // those with NaN or infinite gradients; so is it with `clip`
     Optimization optimizer = Optimization::adam;

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "trainer/base/random.hpp"
@@ -14,6 +16,9 @@ namespace {
 
 // A training ends at so many skipped steps in a row.
 constexpr std::int64_t kMostBadSteps = 10;
+
+// Numbers of a gradient that the ends of a pipeline exchange at a time.
+constexpr std::int64_t kExchanged = std::int64_t{1} << 18;
 
 std::int64_t values_of(const Model& model) {
     return model.parameters().values().elements();
@@ -41,7 +46,7 @@ TrainStep::TrainStep(const TrainingContext& run)
                type_of(run.settings.precision)),
       node_part_(run.ranks.data.node_share().value_or(NodeShare{}).part_of(values_of(run.model))),
       adds_in_order_(run.device.is_deterministic() && run.ranks.data.size() > 1 &&
-                     run.ranks.data.adds_in_order()),
+                     run.ranks.pipeline.size() == 1 && run.ranks.data.adds_in_order()),
       optimizer_(optimizer_of(run, node_part_)),
       reducer_(run.model.parameters(), run.device, run.ranks.data, buckets_of(run.model.parameters()),
                adds_in_order_),
@@ -49,6 +54,12 @@ TrainStep::TrainStep(const TrainingContext& run)
       metrics_(run.device.make(Type::f64, {2})),
       marks_(run.device, run.ranks.data) {
     make_sum();
+    const Stage* stage = run.model.stage();
+    if (const Parameter* shared = stage == nullptr ? nullptr : stage->shared()) {
+        exchanged_ = run.device.make(Type::f32, {std::min(elements_of(shared->shape), kExchanged)});
+        reducer_.before_last(
+            [this, shared](const Tensor& gradients) { return share_with_other_end(*shared, gradients); });
+    }
     if (skips_bad_steps_ || run.settings.log_every > 0)
         norm_.emplace(run.device, run.ranks, run.model.parameters());
     if (run.settings.shard_optimizer && run.keeps_state)
@@ -124,24 +135,67 @@ Result<void> TrainStep::make_gradients(const SampleChoice& samples, std::int64_t
         run_.device.zero(sum_.view(node_part_.first, {node_part_.count}));
     else if (sum_)
         run_.device.zero(sum_);
-    // Parameters and sampler draw from the streams up to 2^33.
-    const auto stream = (std::uint64_t{1} << 33) + static_cast<std::uint64_t>(number - 1);
-    for (std::int64_t part = 0; part < run_.settings.accumulate; ++part) {
-        run_.observer.on_phase(Phase::load);
-        Batch batch = DP_TRY(samples_.gather(samples.part(part * run_.settings.batch, run_.settings.batch)));
-        batch.draw = {Random(run_.settings.seed, stream).bits(),
-                      (part * run_.ranks.data.size() + run_.ranks.data.rank()) * run_.settings.batch};
-        run_.observer.on_phase(Phase::compute);
+    const double waited = ranks.seconds_waited();
+    const Communicator& stages = run_.ranks.pipeline;
+    for (const Turn& turn :
+         turns_of(run_.settings.pipeline_schedule, stages.rank(), stages.size(), run_.settings.accumulate)) {
+        const Batch batch = DP_TRY(batch_of(turn, samples, number));
         // Each rank's gradient is its part of the mean over the global batch, so their sum is that mean. The
         // last batch's gradients, in order each batch's, are all-reduced while they are made.
-        const bool is_last = part + 1 == run_.settings.accumulate, reduces = is_last || adds_in_order_;
+        const bool is_last = turn.micro_batch + 1 == run_.settings.accumulate;
+        const bool reduces = turn.backward && (is_last || adds_in_order_);
         if (reduces) reducer_.begin(sum_);
-        run_.model.forward_backward(batch, 1.0f / static_cast<float>(run_.schedule.global_batch), metrics_);
+        const auto start = std::chrono::steady_clock::now();
+        pass(turn, batch);
+        passes_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
         if (!ranks.model_sums()) return ranks.model_sums();
         if (reduces)
             gradients_ = DP_TRY(reduced());
-        else
+        else if (turn.backward)
             run_.device.add(run_.model.parameters().gradients(), sum_);
+    }
+    waited_ += ranks.seconds_waited() - waited;
+    return {};
+}
+
+// The samples of a micro-batch of step `number`, gathered again for its backward pass where other micro-batches were in between.
+Result<Batch> TrainStep::batch_of(const Turn& turn, const SampleChoice& samples, std::int64_t number) {
+    run_.observer.on_phase(Phase::load);
+    Batch batch =
+        DP_TRY(samples_.gather(samples.part(turn.micro_batch * run_.settings.batch, run_.settings.batch)));
+    // Parameters and sampler draw from the streams up to 2^33.
+    const auto stream = (std::uint64_t{1} << 33) + static_cast<std::uint64_t>(number - 1);
+    batch.draw = {Random(run_.settings.seed, stream).bits(),
+                  (turn.micro_batch * run_.ranks.data.size() + run_.ranks.data.rank()) * run_.settings.batch};
+    run_.observer.on_phase(Phase::compute);
+    return batch;
+}
+
+void TrainStep::pass(const Turn& turn, const Batch& batch) {
+    const float scale = 1.0f / static_cast<float>(run_.schedule.global_batch);
+    Stage* stage = run_.model.stage();
+    if (stage == nullptr) return run_.model.forward_backward(batch, scale, metrics_);
+    const std::int64_t slot =
+        turn.micro_batch % slots_of(run_.settings.pipeline_schedule, run_.ranks.pipeline.rank(),
+                                    run_.ranks.pipeline.size(), run_.settings.accumulate);
+    if (turn.forward) stage->forward(slot, batch);
+    if (turn.backward) stage->backward(slot, batch, scale, metrics_);
+}
+
+// Both ends add the other's part of this parameter's gradient to their own, piece by piece, and get the same bits: a sum of two
+// numbers does not depend on their order.
+Result<void> TrainStep::share_with_other_end(const Parameter& shared, const Tensor& gradients) {
+    Communicator& stages = run_.ranks.pipeline;
+    const std::int64_t other = run_.ranks.is_last_stage() ? 0 : stages.size() - 1;
+    const std::int64_t count = elements_of(shared.shape), most = exchanged_.elements();
+    for (std::int64_t done = 0; done < count; done += most) {
+        const std::int64_t numbers = std::min(most, count - done);
+        const Tensor mine = gradients.view(shared.first + done, {numbers}),
+                     theirs = exchanged_.first_rows(numbers);
+        DP_TRY(stages.start_send(mine, other));
+        DP_TRY(stages.receive(theirs, other));
+        DP_TRY(stages.wait_send(mine));
+        run_.device.add(theirs, mine);
     }
     return {};
 }

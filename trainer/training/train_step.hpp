@@ -38,6 +38,8 @@ class TrainStep {
     // The norm of the last step's gradients before clipping; only if steps are logged. Every rank calls.
     Result<double> gradient_norm();
     std::int64_t skipped() const { return skipped_; }  // steps of the training
+    // The part of the time of its passes in which this rank waited for its neighbours in the pipeline, until now; 0 without one.
+    double bubble() const { return passes_ > 0 ? waited_ / passes_ : 0; }
     std::int64_t skipped_in_epoch() const { return skipped_ - skipped_before_; }
     // After that step.
     Progress progress(std::int64_t step);
@@ -87,6 +89,8 @@ class TrainStep {
     double last_norm_ = 0;              // if steps may be skipped
     std::int64_t skipped_ = 0, bad_in_a_row_ = 0;
     std::int64_t skipped_before_ = 0;  // this epoch
+    double passes_ = 0, waited_ = 0;   // seconds, of all steps
+    Tensor exchanged_;  // some of the gradients that the other end of the pipeline has a part of
     StepMarks marks_;
     struct {
         Progress progress;
@@ -95,6 +99,9 @@ class TrainStep {
     } held_;
 
     void make_sum();
+    Result<void> share_with_other_end(const Parameter& shared, const Tensor& gradients);
+    Result<Batch> batch_of(const Turn& turn, const SampleChoice& samples, std::int64_t number);
+    void pass(const Turn& turn, const Batch& batch);
     Result<void> make_gradients(const SampleChoice& samples, std::int64_t number, const GlobalMetrics& ranks);
     Result<Tensor> reduced();
     Result<bool> are_usable(std::int64_t number, const GlobalMetrics& ranks);

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -299,8 +301,10 @@ class Run {
         const double seconds = own_log_.seconds();  // the counts have waited for the device
         const auto steps = static_cast<double>(since.steps - since.skipped);
         const auto of_a_step = static_cast<double>(run_.settings.batch * run_.settings.accumulate);
-        run_.observer.on_progress({place, since.loss / (steps * of_a_step),
-                                   static_cast<double>(since.steps * run_.schedule.global_batch) / seconds});
+        run_.observer.on_progress(
+            {place,
+             run_.ranks.is_last_stage() ? std::optional(since.loss / (steps * of_a_step)) : std::nullopt,
+             static_cast<double>(since.steps * run_.schedule.global_batch) / seconds});
         own_log_.begin(now);
     }
 
@@ -349,6 +353,7 @@ class LiveRun final : public Remains {
         outcome.samples_per_second =
             static_cast<double>((outcome.schedule.total_steps - outcome.resumed) * schedule.global_batch) /
             outcome.train_seconds;
+        if (ranks.pipeline.size() > 1) outcome.bubble = DP_TRY(mean_bubble());
         outcome.parameters = DP_TRY(whole_parameters(model.parameters(), ranks, device));
         outcome.parameters_hash = hash_of(outcome.parameters);
         outcome.equal_on_all_ranks = DP_TRY(equal_on_all_ranks(outcome.parameters_hash, device, ranks.world));
@@ -371,13 +376,20 @@ class LiveRun final : public Remains {
     TrainingContext context_;
     const std::int64_t world_ = context_.ranks.world.size();
     Run run_;
+
+    Result<double> mean_bubble() {
+        const std::array mine{std::bit_cast<std::int64_t>(run_.train_step().bubble())};
+        double sum = 0;
+        for (const auto bits : DP_TRY(gather_of_all_ranks(mine, context_.device, context_.ranks.world)))
+            sum += std::bit_cast<double>(bits);
+        return sum / static_cast<double>(world_);
+    }
 };
 
 }  // namespace
 
 void place_model(Model& model, const Settings& settings, std::optional<std::uint64_t> seed, Device& device) {
-    const std::int64_t rows =
-        std::max(settings.batch, test_batch_of(model.activations_per_sample(), settings.batch));
+    const std::int64_t rows = std::max(settings.batch, test_batch_of(model, settings.batch));
     model.place(device, seed, rows, type_of(settings.precision));
     device.reserve_convolution_scratch(model.convolution_scratch(device, rows));
     if (settings.precision == Precision::bf16) device.reserve_copies(model.widest_operation(rows));
@@ -402,7 +414,7 @@ Result<Outcome> train(const ModelInfo& info, Model& model, const Dataset& data, 
     // What another rank gives needs no beginning.
     place_model(model, settings, source ? std::nullopt : std::optional(settings.seed), device);
     // Without copies the parts of a sharded optimizer die with their ranks.
-    const bool keeps = survival != nullptr && ranks.tensor.size() == 1 && ranks.data.size() > 1 &&
+    const bool keeps = survival != nullptr && !ranks.divide_model() && ranks.data.size() > 1 &&
                        ranks.data.survives_deaths() && (!settings.shard_optimizer || settings.peer_copy > 0);
     auto live = std::make_unique<LiveRun>(
         TrainingContext{info, model, data, settings, schedule, device, ranks, observer, keeps});

@@ -31,6 +31,8 @@ struct Outcome {
     // Of a training that ended early; `schedule` then has the steps and epochs that it took.
     std::optional<BestTest> stopped_after;
     Survival::Totals recovered;  // from deaths
+    // Of a pipeline: the part of the time of their passes in which its ranks waited for each other, their mean.
+    std::optional<double> bubble;
     std::vector<float> parameters;
     std::uint64_t parameters_hash;
     bool equal_on_all_ranks;  // every rank's hash is the same

@@ -166,5 +166,31 @@ TEST(GlooCommunicator, ARankThatLeavesEndsWhatTheOthersDoWithAnError) {
     EXPECT_EQ(told, 2);
 }
 
+// Messages keep their order, of any size, and two ranks may send at the same time.
+TEST(GlooMessages, ArriveInTheirOrder) {
+    run_world(3, [](Communicator& ranks) {
+        const auto device = open_cpu(1);
+        const std::int64_t next = (ranks.rank() + 1) % 3, before = (ranks.rank() + 2) % 3;
+        for (const std::int64_t count : {1, 1000, 300000}) {
+            std::vector<Tensor> sent;
+            for (int message = 0; message < 3; ++message) {
+                const std::vector<float> numbers(static_cast<std::size_t>(count),
+                                                 static_cast<float>(10 * ranks.rank() + message));
+                sent.push_back(device->copy_of<float>(Type::f32, {count}, numbers));
+                ASSERT_TRUE(ranks.start_send(sent.back(), next));
+            }
+            for (int message = 0; message < 3; ++message) {
+                const Tensor got = device->make(Type::f32, {count});
+                ASSERT_TRUE(ranks.receive(got, before));
+                const auto expected = static_cast<float>(10 * before + message);
+                EXPECT_EQ(device->values_of<float>(got),
+                          std::vector<float>(static_cast<std::size_t>(count), expected));
+            }
+            for (const Tensor& one : sent) ASSERT_TRUE(ranks.wait_send(one));
+            EXPECT_TRUE(ranks.wait_send(device->make(Type::f32, {1}))) << "nothing of it was sent";
+        }
+    });
+}
+
 }  // namespace
 }  // namespace dp::trainer

@@ -31,6 +31,8 @@ const std::map<std::string, Words> kTried{
     {"--vocab-size", {"--vocab-size=60000"}},
     {"--recompute", {"--recompute"}},
     {"--tensor-parallel", {"--tensor-parallel=2"}},
+    {"--pipeline-parallel", {"--pipeline-parallel=2"}},
+    {"--pipeline-schedule", {"--pipeline-schedule=gpipe"}},
     {"--init-from", {"--init-from=weights"}},
     {"--init-method-std", {"--init-method-std=0.1"}},
     {"--hidden-dropout", {"--hidden-dropout=0.1"}},

@@ -32,6 +32,9 @@ TEST(ParallelChoice, IsTheOptionsOrTheSteps) {
     EXPECT_EQ(*choose({"--model=gpt", "--tensor-model-parallel-size=6"}, 6), (ModelParallel{6, 1, 1}));
     EXPECT_EQ(*choose(gpt, 6, 3), (ModelParallel{3, 2, 1}));
     EXPECT_EQ(*choose({"--model=gpt", "--tensor-parallel=2"}, 4, 2), (ModelParallel{2, 2, 1}));
+    EXPECT_EQ(*choose(gpt, 8, 2, 2), (ModelParallel{2, 2, 2}));
+    EXPECT_EQ(*choose({"--model=gpt", "--pipeline-model-parallel-size=3"}, 6), (ModelParallel{1, 2, 3}));
+    EXPECT_EQ(*choose({"--model=gpt", "--accumulate=2"}, 2, 1, 2), (ModelParallel{1, 1, 2}));
     // A rank of a step that trains alone (--data-parallel=off).
     EXPECT_EQ(*choose(gpt, 1, 2, 2), (ModelParallel{1, 1, 1}));
 }
@@ -50,8 +53,24 @@ TEST(ParallelChoice, RefusesWhatCannotBeAndSaysWhatCan) {
               "--tensor-parallel 4, but the step has --dp-tensor=2; give the same, or leave one out");
     EXPECT_EQ(refusal({"--model=cnn"}, 2, 2),
               "cnn is not divided among ranks; leave --dp-tensor=2 out, or give --model=gpt");
-    EXPECT_EQ(refusal({gpt}, 4, 1, 2),
-              "--dp-pipeline=2: the trainer has no pipeline of stages; leave it out");
+    const std::string stages = "--pipeline-parallel=4";
+    EXPECT_EQ(refusal({gpt, stages, "--num-layers=3"}, 4),
+              "--pipeline-parallel 4 is more than --num-layers 3; give 1 or 2");
+    EXPECT_EQ(
+        refusal({gpt, stages}, 6),
+        "6 parts of the ranks cannot be divided by --pipeline-parallel 4; give 1, 2, 3 or 6, or more ranks");
+    EXPECT_EQ(refusal({gpt}, 2, 2, 2),
+              "1 part of the ranks cannot be divided by --dp-pipeline=2; give 1, or more ranks");
+    EXPECT_EQ(refusal({gpt, "--accumulate=3"}, 4, 1, 4),
+              "--dp-pipeline=4 needs at least 4 micro-batches a step, and --accumulate is 3; give "
+              "--accumulate 4 or more, "
+              "each of --batch-size samples");
+    EXPECT_EQ(refusal({gpt, stages}, 4, 1, 2),
+              "--pipeline-parallel 4, but the step has --dp-pipeline=2; give the same, or leave one out");
+    EXPECT_EQ(refusal({"--model=cnn"}, 2, 1, 2),
+              "cnn is not divided among ranks; leave --dp-pipeline=2 out, or give --model=gpt");
+    EXPECT_EQ(refusal({gpt, "--bf16"}, 2, 1, 2),
+              "--dp-pipeline=2 computes in fp32 only; give --precision=fp32, or leave it out");
     EXPECT_EQ(refusal({gpt, two, "--bf16"}, 2),
               "--tensor-parallel 2 computes in fp32 only; give --precision=fp32, or leave it out");
     EXPECT_EQ(refusal({gpt, two, "--device=cuda"}, 2),
@@ -59,11 +78,42 @@ TEST(ParallelChoice, RefusesWhatCannotBeAndSaysWhatCan) {
 }
 
 TEST(ParallelChoice, LayoutFollowsTheOrderOfThePlugin) {
-    const ModelParallel parallel{2, 3, 1};
-    const std::vector<std::int64_t> expected{0, 1, 0, 1, 0, 1};
-    for (std::int64_t rank = 0; rank < 6; ++rank) {
-        EXPECT_EQ(layout_of(parallel, rank).tensor_rank, expected[static_cast<std::size_t>(rank)]);
-        EXPECT_EQ(layout_of(parallel, rank).tensor_ranks, 2);
+    const ModelParallel parallel{2, 3, 2};
+    Settings settings;
+    settings.accumulate = 8;
+    for (std::int64_t rank = 0; rank < 12; ++rank) {
+        const Layout layout = layout_of(parallel, rank, settings);
+        EXPECT_EQ(layout.tensor_rank, rank % 2);
+        EXPECT_EQ(layout.tensor_ranks, 2);
+        EXPECT_EQ(layout.stage, rank / 6);
+        EXPECT_EQ(layout.stages, 2);
+        EXPECT_EQ(layout.slots, rank < 6 ? 2 : 1);
+    }
+    settings.pipeline_schedule = PipelineSchedule::gpipe;
+    EXPECT_EQ(layout_of(parallel, 11, settings).slots, 8);
+    EXPECT_EQ(layout_of({2, 6, 1}, 11, settings).slots, 1);
+}
+
+TEST(ParallelChoice, DividesTheDefaultBatchForAPipeline) {
+    struct Case {
+        std::vector<std::string> words;
+        std::uint32_t stages;
+        std::int64_t batch, accumulate;
+    };
+    for (const auto& [words, stages, batch, accumulate] : {Case{{}, 1, 8, 1},
+                                                           {{}, 2, 2, 4},
+                                                           {{}, 3, 1, 8},
+                                                           {{}, 4, 1, 8},
+                                                           {{}, 6, 1, 8},
+                                                           {{}, 12, 1, 12},
+                                                           {{"--batch-size=4"}, 2, 4, 1},
+                                                           {{"--gradient-accumulation-steps=3"}, 2, 8, 3}}) {
+        std::vector<std::string> all{"--model=gpt"};
+        all.insert(all.end(), words.begin(), words.end());
+        Options options = completed(*parse_options(all).options, *find_model("gpt"));
+        choose_micro_batches(options, {1, 1, stages});
+        EXPECT_EQ(options.training.batch, batch) << stages;
+        EXPECT_EQ(options.training.accumulate, accumulate) << stages;
     }
 }
 

@@ -16,7 +16,7 @@ constexpr std::int64_t kGlobalBatch = 16;
 
 ModelShape gpt_shape(float dropout) {
     ModelShape shape;
-    shape.gpt = {2, 16, 4, 8, 29};
+    shape.gpt = {5, 16, 4, 8, 29};
     shape.gpt.hidden_dropout = shape.gpt.attention_dropout = dropout;
     return shape;
 }
@@ -43,8 +43,10 @@ struct Trained {
     Outcome outcome;
 };
 
-std::vector<Trained> train_divided(const ModelParallel& parallel, Settings settings, float dropout = 0) {
+std::vector<Trained> train_divided(const ModelParallel& parallel, Settings settings, float dropout = 0,
+                                   bool recompute = false) {
     const ModelInfo& info = *find_model("gpt");
+    if (parallel.pipeline > 1) settings.accumulate = std::max<std::int64_t>(settings.accumulate, 4);
     settings.batch = kGlobalBatch / parallel.data / settings.accumulate;
     settings.log_every = 1;
     const Dataset data = text_set();
@@ -53,7 +55,8 @@ std::vector<Trained> train_divided(const ModelParallel& parallel, Settings setti
     grid.run([&](const Ranks& ranks) {
         const auto device = open_cpu(1);
         ModelShape shape = gpt_shape(dropout);
-        shape.gpt.layout = layout_of(parallel, ranks.world.rank());
+        shape.gpt.layout = layout_of(parallel, ranks.world.rank(), settings);
+        shape.gpt.recompute = recompute;
         const auto model = info.make(shape);
         Seen seen;
         auto outcome = train(info, *model, data, settings, *device, ranks, seen);
@@ -79,7 +82,8 @@ std::vector<ModelParallel> shapes() {
     std::vector<ModelParallel> all;
     for (const std::uint32_t tensor : {1, 2, 4})
         for (const std::uint32_t data : {1, 2, 4})
-            if (tensor * data <= 8) all.push_back({tensor, data, 1});
+            for (const std::uint32_t stages : {1, 2, 4})
+                if (tensor * data * stages <= 8) all.push_back({tensor, data, stages});
     return all;
 }
 
@@ -128,8 +132,38 @@ TEST_P(ParallelTraining, LearnsTheParametersOfOneRank) {
         ASSERT_NEAR(divided.outcome.parameters[i], one.outcome.parameters[i], 1e-5) << i;
 }
 
+// In whichever order the micro-batches go, and with a layer's activations made twice.
+TEST(PipelineTraining, HasTheSameBitsWithEachSchedule) {
+    Settings settings = hundred_steps();
+    settings.max_steps = 20;
+    settings.accumulate = 8;
+    const auto one = train_divided({1, 1, 1}, settings, 0.1f).front();
+    const auto hash_with = [&](PipelineSchedule schedule, bool recompute) {
+        settings.pipeline_schedule = schedule;
+        const Trained trained = train_divided({1, 1, 3}, settings, 0.1f, recompute).front();
+        EXPECT_NEAR(trained.losses.back() / one.losses.back(), 1, 1e-5);
+        return trained.outcome.parameters_hash;
+    };
+    const auto hash = hash_with(PipelineSchedule::one_forward_one_backward, false);
+    EXPECT_EQ(hash_with(PipelineSchedule::gpipe, false), hash);
+    EXPECT_EQ(hash_with(PipelineSchedule::gpipe, true), hash);
+    EXPECT_EQ(hash_with(PipelineSchedule::one_forward_one_backward, true), hash);
+}
+
+TEST(PipelineTraining, TellsHowLongItsRanksWaited) {
+    Settings settings = hundred_steps();
+    settings.max_steps = 3;
+    for (const Trained& rank : train_divided({1, 1, 2}, settings)) {
+        ASSERT_TRUE(rank.outcome.bubble);
+        EXPECT_GT(*rank.outcome.bubble, 0);
+        EXPECT_LT(*rank.outcome.bubble, 1);
+    }
+    EXPECT_FALSE(train_divided({2, 1, 1}, settings).front().outcome.bubble);
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, ParallelTraining, ::testing::ValuesIn(shapes()), [](const auto& one) {
-    return "tensor" + std::to_string(one.param.tensor) + "data" + std::to_string(one.param.data);
+    return "tensor" + std::to_string(one.param.tensor) + "data" + std::to_string(one.param.data) + "stages" +
+           std::to_string(one.param.pipeline);
 });
 
 // Ends after `steps`, with a checkpoint at each tenth; the later ones are taken away.
@@ -157,7 +191,10 @@ TEST(DividedTraining, GoesOnInAnyShape) {
     for (const auto& [wrote, reads, before, after] : {Case{{2, 2, 1}, {1, 1, 1}, settings, settings},
                                                       {{1, 1, 1}, {4, 2, 1}, settings, sharded},
                                                       {{2, 2, 1}, {4, 1, 1}, sharded, settings},
-                                                      {{4, 1, 1}, {2, 4, 1}, settings, sharded}}) {
+                                                      {{4, 1, 1}, {2, 4, 1}, settings, sharded},
+                                                      {{2, 1, 2}, {1, 1, 1}, sharded, settings},
+                                                      {{1, 1, 1}, {1, 2, 4}, settings, settings},
+                                                      {{1, 2, 2}, {4, 1, 2}, settings, sharded}}) {
         const Scratch scratch;
         Settings resuming = after;
         resuming.checkpoints.directory = saved_at_ten(scratch, wrote, before);
@@ -180,8 +217,9 @@ TEST(DividedTraining, SavesAndReadsToTheBit) {
     settings.max_steps = 10;
     const Scratch scratch;
     settings.checkpoints.directory = scratch.path() / "saved";
-    const Trained wrote = train_divided({2, 2, 1}, settings).front();
-    for (const ModelParallel& reads : {ModelParallel{1, 1, 1}, {4, 1, 1}, {2, 2, 1}, {1, 4, 1}})
+    const Trained wrote = train_divided({2, 1, 2}, settings).front();
+    for (const ModelParallel& reads :
+         {ModelParallel{1, 1, 1}, {4, 1, 1}, {2, 2, 1}, {1, 4, 1}, {1, 1, 4}, {2, 2, 2}, {2, 1, 2}})
         EXPECT_EQ(train_divided(reads, settings).front().outcome.parameters_hash,
                   wrote.outcome.parameters_hash);
 }
@@ -190,6 +228,13 @@ TEST(DividedTraining, SavesAndReadsToTheBit) {
 class FailsLater final : public Communicator {
  public:
     FailsLater(Communicator& inner, int good) : inner_(inner), good_(good) {}
+    Result<void> start_send(const Tensor& tensor, std::int64_t to) override {
+        return inner_.start_send(tensor, to);
+    }
+    Result<void> receive(const Tensor& tensor, std::int64_t from) override {
+        if (good_-- <= 0) return fail(Fault::world, "a rank is gone");
+        return inner_.receive(tensor, from);
+    }
     std::string_view name() const override { return inner_.name(); }
     std::int64_t rank() const override { return inner_.rank(); }
     std::int64_t size() const override { return inner_.size(); }
@@ -206,6 +251,30 @@ class FailsLater final : public Communicator {
     Communicator& inner_;
     int good_;
 };
+
+// Two stages, each with as many messages to receive; afterwards they do not wait for each other.
+TEST(DividedTraining, EndsWhereAMessageOfThePipelineFails) {
+    const Dataset data = text_set();
+    for (const int good : {0, 3, 50}) {
+        ThreadGrid({1, 1, 2}).run([&](const Ranks& ranks) {
+            FailsLater stages(ranks.pipeline, good);
+            const auto device = open_cpu(1);
+            Settings settings = hundred_steps();
+            settings.batch = 4;
+            settings.accumulate = 4;
+            ModelShape shape = gpt_shape(0);
+            shape.gpt.layout = layout_of({1, 1, 2}, static_cast<std::uint32_t>(ranks.world.rank()), settings);
+            const ModelInfo& info = *find_model("gpt");
+            const auto model = info.make(shape);
+            Seen seen;
+            const auto outcome = train(info, *model, data, settings, *device,
+                                       {ranks.world, ranks.data, ranks.tensor, stages}, seen);
+            ASSERT_FALSE(outcome);
+            EXPECT_EQ(outcome.error().message, "a rank is gone");
+            EXPECT_LT(seen.steps, 100);
+        });
+    }
+}
 
 // All at the same sum, as when a rank dies; afterwards they do not wait for each other.
 TEST(DividedTraining, EndsWhereASumOfTheModelFails) {

@@ -9,6 +9,7 @@
 #include "trainer/devices/cpu/cpu.hpp"
 #include "trainer/models/parameters.hpp"
 #include "trainer/training/gradient_norm.hpp"
+#include "trainer/training/gradient_reducer.hpp"
 
 namespace dp::trainer {
 
@@ -82,6 +83,32 @@ TEST(Random, SkipsAsIfDrawn) {
     for (int i = 0; i < 1000; ++i) (void)drawn.bits();
     skipped.skip(1000);
     EXPECT_EQ(drawn.bits(), skipped.bits());
+}
+
+// A stage of a pipeline declares what other stages have, so that all number and place the whole model alike.
+TEST(ParameterSet, PlacesNothingOfWhatOtherRanksHave) {
+    const auto device = open_cpu(1);
+    ParameterSet some;
+    const Initial ones = Initial::constant(1);
+    const Parameter& first = some.add("first", absent_part({4, 6}), ones, 8);
+    const Parameter& here = some.add("here", {8, 2}, ones);
+    const Parameter& bias = some.add("bias", absent_part({8}), ones);
+    some.place(*device, 1);
+    EXPECT_EQ(first.shape, (Shape{0, 6}));
+    EXPECT_EQ(bias.shape, Shape{0});
+    EXPECT_EQ(here.first, 0);
+    EXPECT_EQ(here.whole_first, 64);
+    EXPECT_EQ(some.count(), 16);
+    EXPECT_EQ(some.whole_count(), 24 + 16 + 8);
+    EXPECT_EQ(some.padded_count(), 64);
+    EXPECT_EQ(some.decayed(), 64);
+    EXPECT_TRUE(extents_of(first.part).empty());
+    EXPECT_TRUE(taken_from(std::vector<float>(24), first.part).empty());
+    EXPECT_EQ(some.download(*device), std::vector<float>(16, 1.0f));
+    const auto buckets = buckets_of(some);
+    ASSERT_EQ(buckets.size(), 1u);
+    EXPECT_EQ(buckets[0].pieces.size(), 1u);
+    EXPECT_EQ(buckets[0].pieces[0].count, 64);
 }
 
 TEST(GradientNorm, CountsWhatNoEarlierRankHas) {

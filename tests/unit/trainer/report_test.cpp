@@ -111,7 +111,8 @@ TEST(Summary, TheManualPageHasEveryKeyAndNoOther) {
     skipping.stopped_after = BestTest{0.5, 300, 2, 500};
     RunFacts saving = facts();
     saving.has_checkpoints = true;
-    saving.tensor_parallel = 2;
+    saving.tensor_parallel = saving.pipeline_parallel = 2;
+    skipping.bubble = 0.1;
     saving.tokens_per_sample = 256;
     const auto summary = summary_of(saving, skipping);
     for (const auto& item : summary.items()) printed.insert(item.key());

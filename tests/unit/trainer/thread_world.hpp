@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <barrier>
+#include <condition_variable>
 #include <cstddef>
+#include <deque>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -19,7 +22,10 @@ namespace dp::trainer {
 class ThreadWorld {
  public:
     explicit ThreadWorld(std::int64_t size)
-        : size_(size), shown_(static_cast<std::size_t>(size)), meet_(size) {}
+        : size_(size),
+          shown_(static_cast<std::size_t>(size)),
+          meet_(size),
+          messages_(static_cast<std::size_t>(size * size)) {}
 
     std::int64_t size() const { return size_; }
     // The communicator of a rank, which one thread uses.
@@ -42,6 +48,13 @@ class ThreadWorld {
     std::int64_t size_;
     std::vector<std::byte*> shown_;  // each rank's tensor
     std::barrier<> meet_;
+    std::mutex mutex_;  // of the messages
+    std::condition_variable arrived_;
+    std::vector<std::deque<std::vector<std::byte>>> messages_;  // from each rank to each
+
+    std::deque<std::vector<std::byte>>& messages(std::int64_t from, std::int64_t to) {
+        return messages_[static_cast<std::size_t>(from * size_ + to)];
+    }
 
     class Member final : public Communicator {
      public:
@@ -75,6 +88,24 @@ class ThreadWorld {
                 std::copy_n(world_.shown_[static_cast<std::size_t>(root)], tensor.bytes(),
                             tensor.data<std::byte>());
             world_.meet_.arrive_and_wait();
+            return {};
+        }
+
+        Result<void> start_send(const Tensor& tensor, std::int64_t to) override {
+            const auto* bytes = tensor.data<std::byte>();
+            const std::lock_guard lock(world_.mutex_);
+            world_.messages(rank_, to).emplace_back(bytes, bytes + tensor.bytes());
+            world_.arrived_.notify_all();
+            return {};
+        }
+        Result<void> receive(const Tensor& tensor, std::int64_t from) override {
+            std::unique_lock lock(world_.mutex_);
+            auto& messages = world_.messages(from, rank_);
+            world_.arrived_.wait(lock, [&] { return !messages.empty(); });
+            if (messages.front().size() != tensor.bytes())
+                return fail(Fault::world, "a message of another size");
+            std::copy(messages.front().begin(), messages.front().end(), tensor.data<std::byte>());
+            messages.pop_front();
             return {};
         }
 

@@ -467,7 +467,7 @@ TEST(Training, ProgressIsToldAtTheEndOfEachEpochAtLeast) {
         for (const ProgressReport& one : seen.progress) {
             EXPECT_GT(one.samples_per_second, 0);
             const auto epoch = static_cast<std::size_t>(one.place.epoch - 1);
-            losses.at(epoch) += one.loss * static_cast<double>(one.place.number - before);
+            losses.at(epoch) += one.loss.value() * static_cast<double>(one.place.number - before);
             before = one.place.number;
         }
         EXPECT_EQ(before, 60);

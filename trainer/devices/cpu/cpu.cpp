@@ -133,25 +133,38 @@ void gelu_backward(In x, In dy, Out dx) {
     });
 }
 
-void embed(In tokens, In table, In positions, Out y) {
+// Of the tokens of `words`, whose rows the table has; positions may be empty.
+void embed_part(In tokens, In table, Shard words, In positions, Out y) {
     const std::int64_t columns = y.columns(), t = tokens.columns();
     for_each_item(y.rows(), kWorthAThread / columns, [&](std::int64_t r) {
         float* row = y.data<float>() + r * columns;
-        std::copy_n(table.data<float>() + tokens.data<std::int32_t>()[r] * columns, columns, row);
-        add_to(positions.data<float>() + r % t * columns, columns, row);
+        const std::int64_t word = tokens.data<std::int32_t>()[r] - words.first;
+        if (word >= 0 && word < words.count)
+            std::copy_n(table.data<float>() + word * columns, columns, row);
+        else
+            std::fill_n(row, columns, 0.0f);
+        if (positions) add_to(positions.data<float>() + r % t * columns, columns, row);
     });
 }
 
-void embed_backward(In tokens, In dy, InOut d_table, InOut d_positions) {
+void embed_part_backward(In tokens, In dy, Shard words, InOut d_table, InOut d_positions) {
     const std::int64_t columns = dy.columns(), t = tokens.columns(), rows = dy.rows();
     for_each_part(columns, kWorthAThread / rows, [&](std::int64_t first, std::int64_t last) {
         for (std::int64_t r = 0; r < rows; ++r) {
             const float* row = dy.data<float>() + r * columns + first;
-            const std::int64_t token = tokens.data<std::int32_t>()[r];
-            add_to(row, last - first, d_table.data<float>() + token * columns + first);
+            const std::int64_t word = tokens.data<std::int32_t>()[r] - words.first;
+            if (word >= 0 && word < words.count)
+                add_to(row, last - first, d_table.data<float>() + word * columns + first);
             add_to(row, last - first, d_positions.data<float>() + r % t * columns + first);
         }
     });
+}
+
+void embed(In tokens, In table, In positions, Out y) {
+    embed_part(tokens, table, {0, table.rows()}, positions, y);
+}
+void embed_backward(In tokens, In dy, InOut d_table, InOut d_positions) {
+    embed_part_backward(tokens, dy, {0, d_table.rows()}, d_table, d_positions);
 }
 
 // For each 2 x 2 block of x: the index of its first number, and of y's.
@@ -374,6 +387,12 @@ class Cpu : public Device {
     void embed_backward(In tokens, In dy, InOut d_table, InOut d_positions) override {
         run(cpu::embed_backward, tokens, read(dy), d_table, d_positions);
     }
+    void embed_part(In tokens, In table, Shard words, In positions, Out y) override {
+        run(cpu::embed_part, tokens, read(table), words, read(positions), write(y));
+    }
+    void embed_part_backward(In tokens, In dy, Shard words, InOut d_table, InOut d_positions) override {
+        run(cpu::embed_part_backward, tokens, read(dy), words, d_table, d_positions);
+    }
     void layer_norm(In x, In w, In b, Out y, Out saved) override {
         run(cpu::layer_norm, read(x), w, b, write(y), saved);
     }
@@ -437,6 +456,14 @@ class Cpu : public Device {
     void softmax_cross_entropy(In logits, std::int64_t classes, In labels, float scale, InOut metrics,
                                Out d_logits) override {
         run(cpu::softmax_cross_entropy, read(logits), classes, labels, scale, metrics, write(d_logits));
+    }
+    void softmax_part(In logits, Shard words, In labels, Out notes) override {
+        run(cpu::softmax_part, read(logits), words, labels, notes);
+    }
+    void softmax_cross_entropy_of_parts(In logits, Shard words, In labels, In notes, float scale,
+                                        InOut metrics, Out d_logits) override {
+        run(cpu::softmax_cross_entropy_of_parts, read(logits), words, labels, notes, scale, metrics,
+            write(d_logits));
     }
     void squared_error(In prediction, In target, float scale, InOut metrics, Out d_prediction) override {
         run(cpu::squared_error, read(prediction), target, scale, metrics, write(d_prediction));

@@ -24,20 +24,37 @@ void add_up(const std::vector<RowLoss>& rows, const Tensor& metrics) {
     }
 }
 
-DP_WIDE_VECTORS RowLoss cross_entropy_row(const float* row, std::int64_t classes, std::int32_t label,
-                                          float scale, float* gradient) {
+// What the softmax of a row needs to know of a part of its logits.
+struct SoftmaxNotes {
+    float largest;
+    std::int64_t best;  // the place of the first of the largest
+    float total;        // Σ exp(logit - largest)
+};
+
+DP_WIDE_VECTORS SoftmaxNotes notes_of(const float* row, std::int64_t classes) {
     float largest = row[0];
 #pragma omp simd reduction(max : largest)
     for (std::int64_t c = 0; c < classes; ++c) largest = row[c] > largest ? row[c] : largest;
     std::int64_t best = 0;
     while (best + 1 < classes && row[best] < largest) ++best;
-    const float own = row[label];
     float total = 0;
 #pragma omp simd reduction(+ : total)
     for (std::int64_t c = 0; c < classes; ++c) total += exponential(row[c] - largest);
+    return {largest, best, total};
+}
+
+// scale * softmax.
+DP_WIDE_VECTORS void softmax_row(const float* row, std::int64_t classes, float largest, float factor,
+                                 float* gradient) {
+    for (std::int64_t c = 0; c < classes; ++c) gradient[c] = factor * exponential(row[c] - largest);
+}
+
+RowLoss cross_entropy_row(const float* row, std::int64_t classes, std::int32_t label, float scale,
+                          float* gradient) {
+    const auto [largest, best, total] = notes_of(row, classes);
+    const float own = row[label];
     if (gradient != nullptr) {
-        const float factor = scale / total;
-        for (std::int64_t c = 0; c < classes; ++c) gradient[c] = factor * exponential(row[c] - largest);
+        softmax_row(row, classes, largest, scale / total, gradient);
         gradient[label] -= scale;
     }
     return {static_cast<double>(std::log(total) - (own - largest)), best == label ? 1.0 : 0.0};
@@ -91,6 +108,49 @@ void softmax_cross_entropy(In logits, std::int64_t classes, In labels, float sca
         rows[static_cast<std::size_t>(r)] =
             cross_entropy_row(logits.data<float>() + r * stride, classes, labels.data<std::int32_t>()[r],
                               scale, d_logits ? d_logits.data<float>() + r * stride : nullptr);
+    });
+    add_up(rows, metrics);
+}
+
+void softmax_part(In logits, Shard words, In labels, Out notes) {
+    const std::int64_t stride = logits.columns();
+    for_each_item(labels.rows(), kWorthAThread / words.count, [&](std::int64_t r) {
+        const float* row = logits.data<float>() + r * stride;
+        const auto [largest, best, total] = notes_of(row, words.count);
+        const std::int64_t label = labels.data<std::int32_t>()[r] - words.first;
+        float* noted = notes.data<float>() + r * kSoftmaxNumbers;
+        noted[0] = largest;
+        noted[1] = static_cast<float>(words.first + best);
+        noted[2] = total;
+        noted[3] = label >= 0 && label < words.count ? row[label] : 0;
+    });
+}
+
+void softmax_cross_entropy_of_parts(In logits, Shard words, In labels, In notes, float scale, InOut metrics,
+                                    Out d_logits) {
+    const std::int64_t stride = logits.columns(), count = labels.rows(),
+                       parts = notes.elements() / count / kSoftmaxNumbers;
+    std::vector<RowLoss> rows(static_cast<std::size_t>(count));
+    for_each_item(count, kWorthAThread / words.count, [&](std::int64_t r) {
+        const auto of_part = [&](std::int64_t part) {
+            return notes.data<float>() + (part * count + r) * kSoftmaxNumbers;
+        };
+        const float* best = of_part(0);
+        for (std::int64_t part = 1; part < parts; ++part)
+            if (of_part(part)[0] > best[0]) best = of_part(part);
+        const float largest = best[0];
+        float total = 0, own = 0;
+        for (std::int64_t part = 0; part < parts; ++part) {
+            total += of_part(part)[2] * std::exp(of_part(part)[0] - largest);
+            own += of_part(part)[3];
+        }
+        const std::int32_t label = labels.data<std::int32_t>()[r];
+        rows[static_cast<std::size_t>(r)] = {static_cast<double>(std::log(total) - (own - largest)),
+                                             best[1] == static_cast<float>(label) ? 1.0 : 0.0};
+        if (!d_logits) return;
+        float* gradient = d_logits.data<float>() + r * stride;
+        softmax_row(logits.data<float>() + r * stride, words.count, largest, scale / total, gradient);
+        if (label >= words.first && label < words.first + words.count) gradient[label - words.first] -= scale;
     });
     add_up(rows, metrics);
 }

@@ -15,6 +15,9 @@ bool attention_backward(const Attention& a, In qkv, In y, In sums, In dy, Out d_
 // ---- losses.cpp
 void softmax_cross_entropy(In logits, std::int64_t classes, In labels, float scale, InOut metrics,
                            Out d_logits);
+void softmax_part(In logits, Shard words, In labels, Out notes);
+void softmax_cross_entropy_of_parts(In logits, Shard words, In labels, In notes, float scale, InOut metrics,
+                                    Out d_logits);
 void squared_error(In prediction, In target, float scale, InOut metrics, Out d_prediction);
 void sigmoid_dice(In logits, In target, float scale, InOut metrics, Out d_logits);
 

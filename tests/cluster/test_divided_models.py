@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks of the cluster that divide the layers of gpt learn what one rank learns, go on in any other shape, and end together."""
+"""Ranks of the cluster that divide gpt, its layers or each of them, learn what one rank learns, go on in any other shape, and end together."""
 import json
 import os
 import pathlib
@@ -52,16 +52,40 @@ def test_ranks_that_divide_the_layers_learn_what_one_learns(cluster, alone, rank
     cluster.assert_nothing_left()
 
 
+@pytest.mark.parametrize("ranks, tensor, stages, per_node, micro_batches", [(2, 1, 2, 2, 4), (2, 1, 2, 1, 2), (4, 2, 2, 2, 4), (4, 1, 2, 2, 4), (8, 2, 2, 4, 4)])
+def test_stages_of_a_pipeline_learn_what_one_rank_learns(cluster, alone, ranks, tensor, stages, per_node, micro_batches):
+    """On one node and between two; with ranks that divide the layers, and with others that have other samples."""
+    data = ranks // tensor // stages
+    done = train(cluster, ranks, f"--dp-tensor={tensor}", f"--dp-pipeline={stages}", "--steps=40", f"--batch-size={8 // data // micro_batches}",
+                 f"--accumulate={micro_batches}", per_node=per_node)
+    result = summary(done)
+    assert result["final_loss"] == pytest.approx(alone["final_loss"], rel=1e-5)
+    assert result["test_loss"] == pytest.approx(alone["test_loss"], rel=1e-5)
+    assert result["parameters"] == alone["parameters"] and result["parameters_equal_on_all_ranks"] is True
+    assert result["pipeline_parallel"] == stages and result["global_batch_size"] == 8
+    predicted = 100 * (stages - 1) / (micro_batches + stages - 1)
+    assert f"{ranks} ranks, tensor {tensor} pipeline {stages} data {data}, micro-batches {micro_batches}, bubble {predicted:.0f} %; " in done.stdout
+    assert re.search(rf"bubble: [\d.]+ % of the passes was waiting for other stages, {predicted:.1f} % predicted", done.stdout), done.stdout
+    assert 0 < result["pipeline_bubble"] < 1
+    cluster.assert_nothing_left()
+
+
+def test_a_pipeline_needs_no_more_than_its_option(cluster):
+    """The default batch becomes micro-batches."""
+    result = summary(train(cluster, 4, "--dp-tensor=2", "--dp-pipeline=2", "--steps=2"))
+    assert (result["tensor_parallel"], result["pipeline_parallel"], result["global_batch_size"]) == (2, 2, 8)
+
+
 def test_the_line_of_megatron_tells_the_shape(cluster):
     done = train(cluster, 4, "--tensor-model-parallel-size=2", "--steps=2", "--log-style=megatron")
     assert ("using world size: 4, data-parallel-size: 2, tensor-model-parallel size: 2, pipeline-model-parallel size: 1" in done.stdout)
 
 
 def test_it_goes_on_in_any_shape(cluster, alone):
-    """Two nodes, then one rank, then four ranks for each layer."""
+    """Two stages of two ranks on two nodes, then one rank, then four ranks for each layer."""
     cluster.run(["rm", "-rf", "divided"], cwd="/home/alice", check=True)
     saved = ["--checkpoint-dir=divided", "--eval-interval=10"]
-    train(cluster, 4, "--dp-tensor=2", "--steps=10", "--batch-size=4", *saved)
+    train(cluster, 4, "--dp-tensor=2", "--dp-pipeline=2", "--steps=10", "--batch-size=2", "--accumulate=4", *saved)
     one = train(cluster, 1, "--steps=20", "--batch-size=8", *saved)
     assert "from step 10" in one.stdout or "step-000000010" in one.stdout, one.stdout
     last = summary(train(cluster, 4, "--dp-tensor=4", "--steps=40", "--batch-size=8", *saved))
@@ -77,7 +101,9 @@ def test_it_goes_on_in_any_shape(cluster, alone):
     (2, ["--dp-tensor=2", "--tensor-parallel=1"], "--tensor-parallel 1, but the step has --dp-tensor=2; give the same, or leave one out"),
     (4, ["--tensor-parallel=3"], "4 ranks cannot be divided by --tensor-parallel 3; give 1, 2 or 4, or a multiple of 3 ranks"),
     (2, ["--dp-tensor=2", "--model=linear"], "linear is not divided among ranks; leave --dp-tensor=2 out, or give --model=gpt"),
-    (2, ["--dp-pipeline=2"], "--dp-pipeline=2: the trainer has no pipeline of stages; leave it out"),
+    (4, ["--dp-pipeline=4"], "--dp-pipeline=4 is more than --num-layers 2; give 1 or 2"),
+    (2, ["--dp-pipeline=2", "--batch-size=4"], "--dp-pipeline=2 needs at least 2 micro-batches a step, and --accumulate is 1; give --accumulate 2 or "
+                                               "more, each of --batch-size samples"),
     (2, ["--dp-tensor=2", "--bf16"], "--dp-tensor=2 computes in fp32 only; give --precision=fp32, or leave it out"),
 ])
 def test_what_cannot_be_divided_is_refused_in_one_line(cluster, ranks, words, complaint):
@@ -109,12 +135,14 @@ def test_it_goes_with_other_options(cluster, alone, words):
         assert os.path.getsize(cluster.host_path("/home/alice/divided.f32")) == 4 * alone["parameters"]
 
 
-def test_the_memory_that_it_asks_for_is_enough(cluster):
+@pytest.mark.parametrize("division", [["--dp-tensor=2"], ["--dp-pipeline=2", "--accumulate=4"], ["--dp-pipeline=2", "--accumulate=4", "--pipeline-schedule=gpipe"]])
+def test_the_memory_that_it_asks_for_is_enough(cluster, division):
     """Also for its checkpoints and for the end."""
-    done = train(cluster, 2, "--dp-tensor=2", "--steps=4", "--batch-size=4", per_node=2)
-    (needs,) = re.findall(r"memory per rank: ([\d.]+) MiB", done.stdout)
+    done = train(cluster, 2, *division, "--steps=4", "--batch-size=4", per_node=2)
+    (line,) = re.findall(r"memory per rank: (.*)", done.stdout)
+    needs = max(re.findall(r"(?:^|on another stage )([\d.]+) MiB", line), key=float)
     cluster.run(["rm", "-rf", "limited"], cwd="/home/alice", check=True)
-    train(cluster, 2, "--dp-tensor=2", "--steps=4", "--batch-size=4", f"--memory-limit={float(needs) + 0.1:.1f}MiB", "--checkpoint-dir=limited",
+    train(cluster, 2, *division, "--steps=4", "--batch-size=4", f"--memory-limit={float(needs) + 0.1:.1f}MiB", "--checkpoint-dir=limited",
           per_node=2)
 
 
@@ -127,15 +155,17 @@ def test_measuring_and_telling_know_the_shape(cluster):
                    for words in ([], ["--tensor-parallel=2", "--ranks=2"]))
     assert part["parameters"] == whole["parameters"]
     for command, words, complaint in (("info", ["--tensor-parallel=3", "--ranks=3"], "--tensor-parallel 3 does not divide --num-attention-heads 4"),
-                                      ("compile", ["--tensor-parallel=2"], "--tensor-parallel 2: plans are of whole models")):
+                                      ("compile", ["--tensor-parallel=2"], "--tensor-parallel 2: plans are of whole models"),
+                                      ("compile", ["--pipeline-parallel=2"], "--pipeline-parallel 2: plans are of whole models")):
         refused = cluster.run([TRAINER, command, *GPT, *words], cwd="/home/alice")
         assert refused.returncode == 2 and complaint in refused.stderr, refused.stderr
 
 
+@pytest.mark.parametrize("division", ["--dp-tensor=2", "--dp-pipeline=2"])
 @pytest.mark.parametrize("victim", [0, 3])
-def test_a_rank_that_dies_ends_all_others_alike(cluster, victim):
+def test_a_rank_that_dies_ends_all_others_alike(cluster, victim, division):
     """Whichever of its groups had the dead one."""
-    codes = codes_where_one_is_killed(cluster, victim, f"{TRAINER} {' '.join(GPT)} --epochs=1000", "--dp-tensor=2")
+    codes = codes_where_one_is_killed(cluster, victim, f"{TRAINER} {' '.join(GPT)} --epochs=1000", division)
     assert codes == {str(rank): "137" if rank == victim else "4" for rank in range(4)}
     cluster.assert_nothing_left()
 

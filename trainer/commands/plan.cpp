@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `trainer plan`: in which ways ranks can divide gpt, and how long a step then takes, by what this machine was measured to do or by
+// what is written of a GPU.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "trainer/base/random.hpp"
+#include "trainer/commands/parallel_choice.hpp"
+#include "trainer/commands/preparation.hpp"
+#include "trainer/commands/run.hpp"
+#include "trainer/commands/shape_prediction.hpp"
+#include "trainer/compile/peaks.hpp"
+#include "trainer/devices/operation_log.hpp"
+#include "trainer/memory/available.hpp"
+#include "trainer/memory/estimate.hpp"
+
+namespace dp::trainer {
+namespace {
+
+constexpr std::size_t kShown = 12;
+constexpr int kTries = 3;
+
+struct Planned {
+    Division division;
+    StepSeconds step;
+    MemoryNeeds needs;  // of the stage that needs most
+};
+
+// Seconds of both passes of a batch of this many samples.
+Result<double> time_passes(const GptShape& shape, std::int64_t rows, Device& device) {
+    const auto model = make_gpt({.gpt = shape});
+    model->place(device, 1, rows);
+    Random random(1, 0);
+    std::vector<std::int32_t> tokens(static_cast<std::size_t>(rows * shape.sequence));
+    for (auto& token : tokens)
+        token = static_cast<std::int32_t>(random.below(static_cast<std::uint32_t>(shape.vocabulary)));
+    const Tensor text = device.copy_of<std::int32_t>(Type::i32, {rows, shape.sequence}, tokens);
+    const Tensor metrics = device.make(Type::f64, {2});
+    double fastest = 0;
+    for (int i = 0; i <= kTries; ++i) {  // the first does not count
+        DP_TRY(device.status());
+        const std::int64_t begin = steady_nanoseconds();
+        model->forward_backward({text, text}, 1, metrics);
+        device.synchronize();
+        const double seconds = 1e-9 * static_cast<double>(steady_nanoseconds() - begin);
+        if (i == 1 || (i > 1 && seconds < fastest)) fastest = seconds;
+    }
+    DP_TRY(device.status());
+    return fastest;
+}
+
+// By models with one layer and with two: the difference is a layer.
+Result<PassSeconds> measure_passes(GptShape shape, std::int64_t rows, Device& device) {
+    shape.layers = 1;
+    const double one = DP_TRY(time_passes(shape, rows, device));
+    shape.layers = 2;
+    const double two = DP_TRY(time_passes(shape, rows, device));
+    const double layer = std::max(two - one, 0.0), samples = static_cast<double>(rows);
+    return PassSeconds{layer / samples, std::max(one - layer, 0.0) / samples};
+}
+
+// Ranks of a node share its memory, which their sums go through; between nodes is what --network-bandwidth says.
+Result<Hardware> measure_hardware(const Options& options, const LaunchContext& here, Device& device) {
+    const std::int64_t ranks = options.plan.ranks_per_node;
+    const auto peaks = measure_peaks(device, Type::f32, 1);
+    if (!peaks)
+        return fail(Fault::device,
+                    "no memory to measure what this machine does; give --hardware=h100, or free some");
+    Hardware hardware;
+    hardware.name = device.description();
+    hardware.ranks_per_node = ranks;
+    hardware.memory = options.device.memory_limit.value_or(available_here(device, here) / ranks);
+    hardware.memory_rate = peaks->bytes / static_cast<double>(ranks);
+    hardware.node_rate =
+        hardware.memory_rate / 2;  // a number is read where it is, and written where it is wanted
+    hardware.network_rate = options.plan.network_bandwidth * 1e9 / 8;
+    hardware.node_latency = 5e-6;
+    hardware.network_latency = 50e-6;
+    return hardware;
+}
+
+// Of the stage that needs most: the first has most micro-batches on their way, and the last one the logits.
+Planned plan_of(const Division& division, const ModelInfo& info, Options options, const PassSeconds& passes,
+                const Hardware& hardware) {
+    Planned planned{division, {}, {}};
+    options.training.batch = division.batch;
+    options.training.accumulate = division.micro_batches;
+    std::int64_t parameters = 0;
+    const std::int64_t stride = division.ranks.stride(Dimension::pipeline);
+    for (const std::int64_t rank : {std::int64_t{0}, (division.ranks.pipeline - 1) * stride}) {
+        options.shape.gpt.layout = layout_of(division.ranks, rank, options.training);
+        const auto model = info.make(options.shape);
+        parameters = std::max(parameters, model->parameters().count());
+        const MemoryNeeds needs =
+            estimate_memory({*model, options.training, nullptr, std::int64_t{division.ranks.data}});
+        if (needs.total() > planned.needs.total()) planned.needs = needs;
+    }
+    planned.step = predict_step(division, options.shape.gpt, passes, hardware, parameters,
+                                static_cast<std::int64_t>(size_of(type_of(options.training.precision))));
+    return planned;
+}
+
+std::string row_of(const Planned& one, double samples) {
+    const auto& [ranks, batch, micro_batches] = one.division;
+    const StepSeconds& step = one.step;
+    const auto part = [&](double seconds) { return fmt::format("{:>9.1f}", 100 * seconds / step.total()); };
+    return fmt::format("{:>6} {:>8} {:>5} {:>6} {:>7} {:>10} {:>10.4g} {:>11.4g}{}{}{}{}{}", ranks.tensor,
+                       ranks.pipeline, ranks.data, batch, micro_batches, size_text(one.needs.total()),
+                       step.total(), samples / step.total(), part(step.compute), part(step.bubble),
+                       part(step.tensor + step.messages), part(step.gradients), part(step.optimizer));
+}
+
+nlohmann::ordered_json json_of_plan(const Planned& best, double samples, const Hardware& hardware) {
+    const auto& [ranks, batch, micro_batches] = best.division;
+    return {{"plan", "gpt"},
+            {"hardware", hardware.name},
+            {"ranks", std::int64_t{ranks.tensor} * ranks.data * ranks.pipeline},
+            {"tensor_parallel", ranks.tensor},
+            {"pipeline_parallel", ranks.pipeline},
+            {"data_parallel", ranks.data},
+            {"batch_size", batch},
+            {"accumulate", micro_batches},
+            {"memory_bytes", best.needs.total()},
+            {"step_seconds", best.step.total()},
+            {"samples_per_second", samples / best.step.total()},
+            {"bubble", best.step.bubble / best.step.total()}};
+}
+
+}  // namespace
+
+Result<void> plan(const Options& given) {
+    const ModelInfo& info = *find_model("gpt");
+    if (!given.model.empty() && given.model != info.name)
+        return fail(Fault::usage,
+                    "{} is not divided among ranks, so there is nothing to plan; give --model=gpt",
+                    given.model);
+    Options options = completed(given, info);
+    const auto vocabulary = DP_TRY(vocabulary_for(options));
+    DP_TRY(fit(options, vocabulary));
+    const std::int64_t ranks = options.plan.ranks,
+                       global_batch = options.training.batch * options.training.accumulate * ranks;
+    const LaunchContext here = read_launch_context();
+    std::optional<Hardware> hardware = hardware_named(options.plan.hardware);
+    PassSeconds passes;
+    if (hardware) {
+        options.training.precision = Precision::bf16;
+        passes = passes_on_paper(options.shape.gpt);
+        if (options.device.memory_limit) hardware->memory = *options.device.memory_limit;
+    } else {
+        options.device.choice = DeviceChoice::cpu;
+        const auto opened = DP_TRY(open_device_of(options, here));
+        passes = DP_TRY(measure_passes(options.shape.gpt, options.training.batch, *opened.device));
+        hardware = DP_TRY(measure_hardware(options, here, *opened.device));
+    }
+    std::vector<Planned> fitting;
+    std::optional<Planned> smallest;
+    for (const Division& one : divisions_of(options.shape.gpt, ranks, global_batch)) {
+        Planned planned = plan_of(one, info, options, passes, *hardware);
+        if (!smallest || planned.needs.total() < smallest->needs.total()) smallest = planned;
+        if (planned.needs.total() <= hardware->memory) fitting.push_back(std::move(planned));
+    }
+    if (!smallest)
+        return fail(Fault::usage,
+                    "--ranks {} cannot divide gpt with {} heads and {} layers; give another number", ranks,
+                    options.shape.gpt.heads, options.shape.gpt.layers);
+    if (fitting.empty())
+        return fail(
+            Fault::device,
+            "no way to divide gpt among --ranks {} fits {} a rank: the smallest needs {}; give more --ranks, a "
+            "smaller --batch-size, --shard-optimizer or --recompute",
+            ranks, size_text(hardware->memory), size_text(smallest->needs.total()));
+    std::ranges::sort(fitting, {}, [](const Planned& one) { return one.step.total(); });
+
+    const auto samples = static_cast<double>(global_batch);
+    fmt::print(
+        "gpt on {} ranks ({}), {} a rank, global batch {}: {} of the ways that fit, by predicted time\n\n",
+        ranks, hardware->name, size_text(hardware->memory), global_batch, std::min(fitting.size(), kShown));
+    fmt::print("{:>6} {:>8} {:>5} {:>6} {:>7} {:>10} {:>10} {:>11}{:>9}{:>9}{:>9}{:>9}{:>9}\n", "tensor",
+               "pipeline", "data", "batch", "accum.", "memory", "seconds", "samples/s", "compute%", "bubble%",
+               "layers%", "grads%", "optim.%");
+    for (std::size_t i = 0; i < std::min(fitting.size(), kShown); ++i)
+        fmt::print("{}\n", row_of(fitting[i], samples));
+    const Division& best = fitting.front().division;
+    fmt::print("\n--tensor-parallel={} --pipeline-parallel={} --batch-size={} --accumulate={}\n",
+               best.ranks.tensor, best.ranks.pipeline, best.batch, best.micro_batches);
+    fmt::print("{}\n", json_of_plan(fitting.front(), samples, *hardware).dump());
+    return {};
+}
+
+}  // namespace dp::trainer

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/commands/shape_prediction.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "trainer/base/partition.hpp"
+
+namespace dp::trainer {
+namespace {
+
+// How a group of ranks is reached: the distance between neighbours in it, and how many they are.
+struct Reach {
+    double rate, latency;
+};
+Reach reach_of(const Hardware& hardware, std::int64_t stride, std::int64_t size) {
+    return stride * size <= hardware.ranks_per_node ? Reach{hardware.node_rate, hardware.node_latency}
+                                                    : Reach{hardware.network_rate, hardware.network_latency};
+}
+
+double seconds_of_sum(double bytes, std::int64_t stride, std::int64_t size, const Hardware& hardware) {
+    if (size == 1) return 0;
+    const auto [rate, latency] = reach_of(hardware, stride, size);
+    const auto n = static_cast<double>(size);
+    return 2 * (n - 1) * latency + 2 * (n - 1) / n * bytes / rate;
+}
+
+}  // namespace
+
+std::vector<Division> divisions_of(const GptShape& shape, std::int64_t ranks, std::int64_t global_batch) {
+    std::vector<Division> all;
+    for (const std::int64_t tensor : divisors_of(std::gcd(ranks, shape.heads)))
+        for (const std::int64_t stages : divisors_of(ranks / tensor)) {
+            const std::int64_t data = ranks / tensor / stages;
+            if (stages > shape.layers || global_batch % data != 0) continue;
+            const std::int64_t samples = global_batch / data;
+            for (const std::int64_t batch : divisors_of(samples)) {
+                const std::int64_t micro_batches = samples / batch;
+                if (micro_batches < stages) continue;
+                all.push_back({{static_cast<std::uint32_t>(tensor), static_cast<std::uint32_t>(data),
+                                static_cast<std::uint32_t>(stages)},
+                               batch,
+                               micro_batches});
+            }
+        }
+    return all;
+}
+
+StepSeconds predict_step(const Division& division, const GptShape& shape, const PassSeconds& passes,
+                         const Hardware& hardware, std::int64_t parameters, std::int64_t number) {
+    const auto& [ranks, batch, micro_batches] = division;
+    const std::int64_t tensor = ranks.tensor, stages = ranks.pipeline, data = ranks.data;
+    const auto samples = static_cast<double>(batch), passed = static_cast<double>(micro_batches);
+    // Embedding and head are at the ends, so the longest stage has all layers that one can have, and the head.
+    const auto layers = static_cast<double>((shape.layers + stages - 1) / stages);
+    const double stream = samples * static_cast<double>(shape.sequence * shape.hidden * number);
+    const double pass = samples * (layers * passes.layer + passes.ends) / static_cast<double>(tensor);
+    const double summed = (4 * layers + 2) * seconds_of_sum(stream, 1, tensor, hardware);
+    double sent = 0;
+    if (stages > 1) {
+        const auto [rate, latency] = reach_of(hardware, tensor * data, 2);
+        sent = 2 * (latency + stream / rate);
+    }
+    StepSeconds step;
+    step.compute = passed * pass;
+    step.tensor = passed * summed;
+    step.messages = passed * sent;
+    step.bubble = static_cast<double>(stages - 1) * (pass + summed + sent);
+    const double bytes = static_cast<double>(parameters) * sizeof(float);
+    step.gradients = seconds_of_sum(bytes, tensor, data, hardware);
+    constexpr double kTouched = 7;  // Adam reads value, gradient and two moments, and writes three of them
+    step.optimizer = kTouched * bytes / hardware.memory_rate;
+    return step;
+}
+
+std::optional<Hardware> hardware_named(const std::string& name) {
+    if (name != "h100") return std::nullopt;
+    Hardware h100;
+    h100.name = "H100 SXM, 8 in a node";
+    h100.ranks_per_node = 8;
+    h100.memory = static_cast<std::int64_t>(0.9 * 80e9);
+    h100.memory_rate = 0.8 * 3.35e12;
+    h100.node_rate = 0.8 * 450e9;
+    h100.network_rate = 0.8 * 50e9;
+    h100.node_latency = 5e-6;
+    h100.network_latency = 15e-6;
+    return h100;
+}
+
+PassSeconds passes_on_paper(const GptShape& shape) {
+    constexpr double kRate = 0.45 * 989e12;  // FLOP a second
+    const auto c = static_cast<double>(shape.hidden), t = static_cast<double>(shape.sequence);
+    // Products of a token and layer: 24 c² with its weights, 4 t c of attention's scores, half of them masked; backward twice as many
+    // (Narayanan et al. 2021, section 3.4).
+    const double layer = 3 * t * (24 * c * c + 2 * t * c),
+                 ends = 3 * t * 2 * c * static_cast<double>(shape.vocabulary);
+    return {layer / kRate, ends / kRate};
+}
+
+}  // namespace dp::trainer
