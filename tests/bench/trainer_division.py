@@ -2,8 +2,8 @@
 """What it costs to divide a model: gpt on 8 ranks of 2 nodes, as tensor 2, pipeline 2 and data 2, beside 8 ranks with the whole model each; and how
 long the stages of a pipeline wait for each other, beside what (stages - 1) / (micro-batches + stages - 1) says.
 
-The local cluster's nodes are one machine. Where it has fewer CPUs than the ranks, one rank's waiting is another's work: so the bubble is measured of
-as many stages as there are CPUs, two at least. All cases have the same global batch.
+The local cluster's nodes are one machine. Where it has fewer CPUs than ranks, one rank's waiting is another's work: so the bubble is measured of two
+stages alone. All cases have the same global batch.
 """
 import json
 import os

@@ -70,6 +70,15 @@ def test_stages_of_a_pipeline_learn_what_one_rank_learns(cluster, alone, ranks, 
     cluster.assert_nothing_left()
 
 
+@pytest.mark.parametrize("division, per_node", [(["--dp-pipeline=2"], 4), (["--dp-pipeline=2"], 3), (["--dp-tensor=2"], 4), (["--dp-tensor=2"], 3)])
+def test_copies_stay_equal_where_groups_add_in_other_orders(cluster, division, per_node):
+    """Three ranks with other samples each, who are not on the same nodes in one stage as in the other: sums of three numbers depend on their order."""
+    done = cluster.run(["srun", "-N2", "-n6", "--distribution=block:block", f"--ntasks-per-node={per_node}", "--dp-world=auto", *division, TRAINER, *GPT,
+                        "--steps=20", "--batch-size=2", "--accumulate=2"], cwd="/home/alice", timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert summary(done)["parameters_equal_on_all_ranks"] is True
+
+
 def test_a_pipeline_needs_no_more_than_its_option(cluster):
     """The default batch becomes micro-batches."""
     result = summary(train(cluster, 4, "--dp-tensor=2", "--dp-pipeline=2", "--steps=2"))

@@ -52,7 +52,8 @@ Checkpointer::Checkpointer(const CheckpointPlan& plan, Continuation now, std::st
       vectors_(std::move(vectors)),
       copies_(std::move(copies)),
       device_(device),
-      communicator_(ranks.world) {
+      communicator_(ranks.world),
+      takes_losses_(ranks.counts() && ranks.data.rank() == 0) {
     if (ranks.divide_model()) gathered_.emplace(parts_, ranks.data.rank() == 0, device_, communicator_);
     for (const auto& vector : vectors_) now_.vectors.push_back(vector.name);
 }
@@ -117,9 +118,9 @@ Result<Manifest> Checkpointer::restore_from(std::int64_t step) {
     Result<void> sound;
     for (std::int64_t theirs = rank; sound && theirs < manifest->world(); theirs += world)
         sound = verify_shard(path, *manifest, theirs);
-    // Where ranks divide the model, the losses of some do not count; rank 0's always do.
+    // Where ranks divide the model, the losses of some do not count: one gets all whose losses do.
     for (std::int64_t theirs = 0; theirs < manifest->world(); ++theirs) {
-        if ((gathered_ ? 0 : theirs % world) != rank) continue;
+        if (gathered_ ? !takes_losses_ : theirs % world != rank) continue;
         manifest->progress.loss += manifest->shards[static_cast<std::size_t>(theirs)].loss;
         manifest->progress.correct += manifest->shards[static_cast<std::size_t>(theirs)].correct;
     }

@@ -57,6 +57,7 @@ class Checkpointer {
     std::vector<Vector> vectors_, copies_;
     Device& device_;
     Communicator& communicator_;               // of the world
+    bool takes_losses_;                        // of ranks that divide the model, this one
     std::optional<GatheredNumbers> gathered_;  // where ranks divide the model
     std::unique_ptr<DirectoryLock> claim_;     // rank 0's, of the directory, once it has looked there
     std::set<std::int64_t> damaged_;           // rank 0's: steps that could not be set aside

@@ -69,6 +69,7 @@ void print_parameters(const ParameterSet& parameters) {
     };
     std::vector<Kind> kinds;
     for (const auto& one : all) {
+        if (elements_of(one.shape) == 0) continue;  // another stage has it
         const std::string layer = layer_of(one.name);
         auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const Kind& k) { return k.layer == layer; });
         if (kind == kinds.end()) kind = kinds.insert(kinds.end(), {layer, 0, 0});
@@ -132,15 +133,24 @@ Result<void> info(const Options& given) {
     DP_TRY(fit(options, vocabulary));
     const auto parallel = DP_TRY(choose_parallel(options, chosen, {}, options.info.ranks));
     choose_micro_batches(options, parallel);
-    options.shape.gpt.layout = layout_of(parallel, 0, options.training);
-    const auto model = chosen.make(options.shape);
-    DP_TRY(check_countable(chosen, *model, options.training.batch));
-    const auto device = DP_TRY(copying_device(options, *model));
-
-    // The data set is not opened for this.
-    const MemoryNeeds needs =
-        estimate_memory({*model, options.training, nullptr, parallel.data, device.get(),
-                         std::max<std::int64_t>(options.info.ranks_per_node / parallel.tensor, 1)});
+    const std::int64_t sharing = options.info.ranks_per_node =
+        std::clamp<std::int64_t>(options.info.ranks_per_node / parallel.tensor, 1, parallel.data);
+    std::unique_ptr<Model> model;  // of the stage that needs most: the first, or the last one
+    std::unique_ptr<Device> device;
+    MemoryNeeds needs;
+    for (const std::int64_t stage : {std::int64_t{0}, std::int64_t{parallel.pipeline} - 1}) {
+        options.shape.gpt.layout =
+            layout_of(parallel, stage * parallel.stride(Dimension::pipeline), options.training);
+        auto of_stage = chosen.make(options.shape);
+        DP_TRY(check_countable(chosen, *of_stage, options.training.batch));
+        if (!device) device = DP_TRY(copying_device(options, *of_stage));
+        // The data set is not opened for this.
+        const MemoryNeeds these =
+            estimate_memory({*of_stage, options.training, nullptr, parallel.data, device.get(), sharing});
+        if (model && these.total() <= needs.total()) continue;
+        model = std::move(of_stage);
+        needs = these;
+    }
     const std::int64_t count = model->parameters().whole_count();
     // The backward pass costs twice the forward pass: gradients of inputs and of weights.
     const double flops = 3 * model->forward_flops_per_sample();

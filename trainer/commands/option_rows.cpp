@@ -308,7 +308,7 @@ OptionList plan_options(PlanOptions& options) {
     list.add("--ranks", options.ranks, whole(1, kMillion), "ranks that train together (default: 1)", kAlone);
     list.add("--ranks-per-node", options.ranks_per_node, whole(1, kMillion),
              "of them on a node, here (default: 1)", kAlone);
-    list.add("--hardware", options.hardware, one_of(std::vector<std::string>{"here", "h100"}),
+    list.add("--hardware", options.hardware, one_of(std::vector<std::string>{kHere, "h100"}),
              "this machine, measured, or what is written of a GPU (default: here)", kAlone);
     list.add("--network-bandwidth", options.network_bandwidth, positive("100"),
              "Gbit/s of a rank between nodes, here (default: 10)", kAlone);

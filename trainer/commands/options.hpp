@@ -67,9 +67,11 @@ struct InfoOptions {
     std::int64_t ranks = 1, ranks_per_node = 1;
 };
 
+inline constexpr const char* kHere = "here";  // the hardware of this machine
+
 struct PlanOptions {
     std::int64_t ranks = 1, ranks_per_node = 1;
-    std::string hardware = "here";
+    std::string hardware = kHere;
     double network_bandwidth = 10;  // Gbit/s of a rank
 };
 

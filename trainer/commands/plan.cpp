@@ -23,6 +23,7 @@ namespace {
 
 constexpr std::size_t kShown = 12;
 constexpr int kTries = 3;
+constexpr std::int64_t kMostHere = 4096;  // ranks of a node
 
 struct Planned {
     Division division;
@@ -73,7 +74,8 @@ Result<Hardware> measure_hardware(const Options& options, const LaunchContext& h
     Hardware hardware;
     hardware.name = device.description();
     hardware.ranks_per_node = ranks;
-    hardware.memory = options.device.memory_limit.value_or(available_here(device, here) / ranks);
+    hardware.shares_memory = true;
+    hardware.memory = options.device.memory_limit.value_or(available_here(device, here));
     hardware.memory_rate = peaks->bytes / static_cast<double>(ranks);
     hardware.node_rate =
         hardware.memory_rate / 2;  // a number is read where it is, and written where it is wanted
@@ -90,13 +92,14 @@ Planned plan_of(const Division& division, const ModelInfo& info, Options options
     options.training.batch = division.batch;
     options.training.accumulate = division.micro_batches;
     std::int64_t parameters = 0;
-    const std::int64_t stride = division.ranks.stride(Dimension::pipeline);
+    const std::int64_t stride = division.ranks.stride(Dimension::pipeline),
+                       sharing = sharing_of(division.ranks, hardware);
     for (const std::int64_t rank : {std::int64_t{0}, (division.ranks.pipeline - 1) * stride}) {
         options.shape.gpt.layout = layout_of(division.ranks, rank, options.training);
         const auto model = info.make(options.shape);
         parameters = std::max(parameters, model->parameters().count());
         const MemoryNeeds needs =
-            estimate_memory({*model, options.training, nullptr, std::int64_t{division.ranks.data}});
+            estimate_memory({*model, options.training, nullptr, division.ranks.data, nullptr, sharing});
         if (needs.total() > planned.needs.total()) planned.needs = needs;
     }
     planned.step = predict_step(division, options.shape.gpt, passes, hardware, parameters,
@@ -143,7 +146,8 @@ Result<void> plan(const Options& given) {
     DP_TRY(fit(options, vocabulary));
     const std::int64_t ranks = options.plan.ranks,
                        global_batch = options.training.batch * options.training.accumulate * ranks;
-    const LaunchContext here = read_launch_context();
+    LaunchContext here = read_launch_context();
+    here.local_size = static_cast<int>(std::min<std::int64_t>(options.plan.ranks_per_node, kMostHere));
     std::optional<Hardware> hardware = hardware_named(options.plan.hardware);
     PassSeconds passes;
     if (hardware) {
@@ -161,30 +165,37 @@ Result<void> plan(const Options& given) {
     for (const Division& one : divisions_of(options.shape.gpt, ranks, global_batch)) {
         Planned planned = plan_of(one, info, options, passes, *hardware);
         if (!smallest || planned.needs.total() < smallest->needs.total()) smallest = planned;
-        if (planned.needs.total() <= hardware->memory) fitting.push_back(std::move(planned));
+        if (planned.needs.total() > hardware->memory) continue;
+        const auto other =
+            std::ranges::find(fitting, one.ranks, [](const Planned& it) { return it.division.ranks; });
+        if (other == fitting.end())
+            fitting.push_back(std::move(planned));
+        else if (planned.step.total() < other->step.total())
+            *other = std::move(planned);
     }
     if (!smallest)
         return fail(Fault::usage,
                     "--ranks {} cannot divide gpt with {} heads and {} layers; give another number", ranks,
                     options.shape.gpt.heads, options.shape.gpt.layers);
     if (fitting.empty())
-        return fail(
-            Fault::device,
-            "no way to divide gpt among --ranks {} fits {} a rank: the smallest needs {}; give more --ranks, a "
-            "smaller --batch-size, --shard-optimizer or --recompute",
-            ranks, size_text(hardware->memory), size_text(smallest->needs.total()));
+        return fail(Fault::device,
+                    "no way to divide gpt among --ranks {} fits {} a rank: the smallest needs {}; give more "
+                    "--ranks, a "
+                    "smaller --batch-size, --shard-optimizer or --recompute",
+                    ranks, size_text(hardware->memory), size_text(smallest->needs.total()));
     std::ranges::sort(fitting, {}, [](const Planned& one) { return one.step.total(); });
 
     const auto samples = static_cast<double>(global_batch);
-    fmt::print(
-        "gpt on {} ranks ({}), {} a rank, global batch {}: {} of the ways that fit, by predicted time\n\n",
-        ranks, hardware->name, size_text(hardware->memory), global_batch, std::min(fitting.size(), kShown));
+    fmt::print("gpt on {} ranks ({}), {} a rank, global batch {}: the ways that fit, by predicted time\n\n",
+               ranks, hardware->name, size_text(hardware->memory), global_batch);
     fmt::print("{:>6} {:>8} {:>5} {:>6} {:>7} {:>10} {:>10} {:>11}{:>9}{:>9}{:>9}{:>9}{:>9}\n", "tensor",
                "pipeline", "data", "batch", "accum.", "memory", "seconds", "samples/s", "compute%", "bubble%",
                "layers%", "grads%", "optim.%");
     for (std::size_t i = 0; i < std::min(fitting.size(), kShown); ++i)
         fmt::print("{}\n", row_of(fitting[i], samples));
     const Division& best = fitting.front().division;
+    if (options.plan.hardware != kHere && best.ranks.tensor * best.ranks.pipeline > 1)
+        fmt::print("\nOn paper: this trainer divides models on CPUs only, in fp32.\n");
     fmt::print("\n--tensor-parallel={} --pipeline-parallel={} --batch-size={} --accumulate={}\n",
                best.ranks.tensor, best.ranks.pipeline, best.batch, best.micro_batches);
     fmt::print("{}\n", json_of_plan(fitting.front(), samples, *hardware).dump());

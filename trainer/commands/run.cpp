@@ -391,8 +391,13 @@ class Generations {
             if (prepared_) return contents_;
             Options mine = completed(given_, *choice_->info);
             choose_micro_batches(mine, *parallel);
-            if (const dp_world* facts = world_.facts())
-                mine.shape.gpt.layout = layout_of(*parallel, facts->rank, mine.training);
+            if (const dp_world* facts = world_.facts()) {
+                // In a world that has shrunk there are more.
+                Settings now = mine.training;
+                now.accumulate =
+                    DP_TRY(accumulate_in(world_.size(), world_.first_size(), mine.training.accumulate));
+                mine.shape.gpt.layout = layout_of(*parallel, facts->rank, now);
+            }
             Prepared prepared = DP_TRY(prepare_training(
                 std::move(mine), *choice_->info, here_, data,
                 [&](const Options& options) {

@@ -14,8 +14,9 @@ struct Reach {
     double rate, latency;
 };
 Reach reach_of(const Hardware& hardware, std::int64_t stride, std::int64_t size) {
-    return stride * size <= hardware.ranks_per_node ? Reach{hardware.node_rate, hardware.node_latency}
-                                                    : Reach{hardware.network_rate, hardware.network_latency};
+    const bool is_in_node = hardware.ranks_per_node % (stride * size) == 0;
+    return is_in_node ? Reach{hardware.node_rate, hardware.node_latency}
+                      : Reach{hardware.network_rate, hardware.network_latency};
 }
 
 double seconds_of_sum(double bytes, std::int64_t stride, std::int64_t size, const Hardware& hardware) {
@@ -27,10 +28,16 @@ double seconds_of_sum(double bytes, std::int64_t stride, std::int64_t size, cons
 
 }  // namespace
 
+std::int64_t sharing_of(const ModelParallel& ranks, const Hardware& hardware) {
+    if (!hardware.shares_memory) return 1;
+    return std::clamp<std::int64_t>(hardware.ranks_per_node / ranks.tensor, 1, ranks.data);
+}
+
 std::vector<Division> divisions_of(const GptShape& shape, std::int64_t ranks, std::int64_t global_batch) {
     std::vector<Division> all;
     for (const std::int64_t tensor : divisors_of(std::gcd(ranks, shape.heads)))
         for (const std::int64_t stages : divisors_of(ranks / tensor)) {
+            if (tensor > shape.vocabulary) break;
             const std::int64_t data = ranks / tensor / stages;
             if (stages > shape.layers || global_batch % data != 0) continue;
             const std::int64_t samples = global_batch / data;
@@ -58,7 +65,7 @@ StepSeconds predict_step(const Division& division, const GptShape& shape, const 
     const double summed = (4 * layers + 2) * seconds_of_sum(stream, 1, tensor, hardware);
     double sent = 0;
     if (stages > 1) {
-        const auto [rate, latency] = reach_of(hardware, tensor * data, 2);
+        const auto [rate, latency] = reach_of(hardware, tensor * data, stages);
         sent = 2 * (latency + stream / rate);
     }
     StepSeconds step;
@@ -69,7 +76,8 @@ StepSeconds predict_step(const Division& division, const GptShape& shape, const 
     const double bytes = static_cast<double>(parameters) * sizeof(float);
     step.gradients = seconds_of_sum(bytes, tensor, data, hardware);
     constexpr double kTouched = 7;  // Adam reads value, gradient and two moments, and writes three of them
-    step.optimizer = kTouched * bytes / hardware.memory_rate;
+    step.optimizer =
+        kTouched * bytes / hardware.memory_rate / static_cast<double>(sharing_of(ranks, hardware));
     return step;
 }
 

@@ -18,6 +18,8 @@ namespace dp::trainer {
 struct Hardware {
     std::string name;
     std::int64_t ranks_per_node = 1;
+    bool shares_memory =
+        false;  // ranks of a node with the same part of a model have it once, with its optimizer (NodeShare)
     std::int64_t memory = 0;                 // bytes that a rank may take
     double memory_rate = 0;                  // of a rank, read and written
     double node_rate = 0, network_rate = 0;  // what a rank sends to others of its node, and to other nodes
@@ -47,6 +49,9 @@ struct StepSeconds {
 
     double total() const { return compute + bubble + tensor + messages + gradients + optimizer; }
 };
+
+// Ranks of a node that have the same part of the model, and share it.
+std::int64_t sharing_of(const ModelParallel& ranks, const Hardware& hardware);
 
 // All divisions of a model among so many ranks which take `global_batch` samples a step.
 std::vector<Division> divisions_of(const GptShape& shape, std::int64_t ranks, std::int64_t global_batch);

@@ -48,8 +48,9 @@ std::int64_t copies_bytes(const Model& model, const Device& device, std::int64_t
 }
 
 // Whether the sum of gradients is separate from them, once for a node (TrainStep::adds_in_order_).
-bool adds_in_order(const Device* device, std::int64_t world) {
-    return world > 1 && device != nullptr && device->is_deterministic() && device->name() == "cpu";
+bool adds_in_order(const Model& model, const Device* device, std::int64_t world) {
+    return world > 1 && !model.is_stage() && device != nullptr && device->is_deterministic() &&
+           device->name() == "cpu";
 }
 
 }  // namespace
@@ -67,7 +68,7 @@ MemoryNeeds estimate_memory(const MemoryCase& c) {
     needs.parameters = largest_shard(parameters, sharing) + buffers;
     if (type != Type::f32) needs.parameters += largest_shard(padded * flowing, sharing);
     needs.gradients = parameters;
-    if (adds_in_order(device, world))
+    if (adds_in_order(model, device, world))
         needs.gradients += largest_shard(parameters, sharing);
     else if (settings.accumulate > 1)
         needs.gradients += parameters;
@@ -124,7 +125,9 @@ std::string batch_advice(const MemoryCase& c, std::int64_t available) {
         Settings other = c.settings;
         other.batch = batch;
         other.accumulate = accumulate;
-        return fits(c.model, other);
+        // The model has been made for so many micro-batches at a time.
+        const bool keeps_all = c.model.is_stage() && other.pipeline_schedule == PipelineSchedule::gpipe;
+        return (!keeps_all || accumulate == c.settings.accumulate) && fits(c.model, other);
     };
     const std::int64_t batch = c.settings.batch, accumulate = c.settings.accumulate;
     Settings sharded = c.settings;

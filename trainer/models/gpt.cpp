@@ -71,8 +71,10 @@ class Gpt final : public LanguageModel, public Stage {
         const bool is_first = layout_.is_first_stage(), is_last = layout_.is_last_stage();
         ParameterPart table = row_part({shape.vocabulary, c}, 1, layout_.tensor_rank, layout_.tensor_ranks);
         table.is_copy = !is_first;
-        table_ =
-            &parameters_.add("wte", part_of(is_first || is_last, std::move(table)), normal, kAlignedLogits);
+        table_ = &parameters_.add(
+            "wte", part_of(is_first || is_last, std::move(table)), normal,
+            {kAlignedLogits,
+             rounded_up(largest_shard(shape.vocabulary, layout_.tensor_ranks), kAlignedLogits)});
         positions_ = &parameters_.add("wpe", part_of(is_first, of_all({shape.sequence, c})), normal);
         for (std::int64_t number = 0; number < shape.layers; ++number) {
             const std::string name = "h." + std::to_string(number);

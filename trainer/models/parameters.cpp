@@ -12,17 +12,17 @@ namespace {
 // Every parameter begins at 256 bytes, which lets cuBLASLt use its widest loads.
 constexpr std::int64_t kAlignment = 64;
 
-// The elements that it takes in memory, in this shape.
-std::int64_t room_of(const Parameter& parameter, const Shape& shape) {
+// The elements that it takes in memory, in this shape with so many rows.
+std::int64_t room_of(const Shape& shape, std::int64_t rows) {
     if (shape.at(0) == 0) return 0;  // another rank has it
-    const std::int64_t with_spare = elements_of(shape) / shape.at(0) * parameter.rows_in_memory(shape);
-    return (with_spare + kAlignment - 1) / kAlignment * kAlignment;
+    return (elements_of(shape) / shape.at(0) * rows + kAlignment - 1) / kAlignment * kAlignment;
 }
 std::int64_t room_of(const Parameter& parameter) {
-    return room_of(parameter, parameter.shape);
+    return room_of(parameter.shape, parameter.spare.rows_of(parameter.shape.at(0), parameter.spare.least));
 }
 std::int64_t whole_room_of(const Parameter& parameter) {
-    return room_of(parameter, parameter.part.whole);
+    const Shape& whole = parameter.part.whole;
+    return room_of(whole, parameter.spare.rows_of(whole.at(0)));
 }
 
 // How often drawing one number calls Random::bits().
@@ -47,11 +47,10 @@ void draw_values(const Parameter& parameter, std::uint64_t seed, std::span<float
 
 }  // namespace
 
-Parameter& ParameterSet::add(std::string name, ParameterPart part, Initial initial,
-                             std::int64_t row_multiple) {
+Parameter& ParameterSet::add(std::string name, ParameterPart part, Initial initial, SpareRows spare) {
     Shape shape = part.shape();
-    return parameters_.emplace_back(Parameter{std::move(name), std::move(part), std::move(shape), initial,
-                                              parameters_.size(), row_multiple});
+    return parameters_.emplace_back(
+        Parameter{std::move(name), std::move(part), std::move(shape), initial, parameters_.size(), spare});
 }
 
 Buffer& ParameterSet::add_buffer(std::string name, Shape shape, std::vector<float> initial) {

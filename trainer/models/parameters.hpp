@@ -7,6 +7,7 @@
 // bf16's 8 bits; the model then uses a bf16 copy of all of them.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <deque>
@@ -35,14 +36,24 @@ struct Initial {
     static Initial constant(float value) { return {Kind::constant, value}; }
 };
 
+// Rows that a parameter's memory has behind its own: zeros, which stay zero if nothing but zeros is written to their gradients.
+struct SpareRows {
+    std::int64_t multiple = 1;  // the memory has so many rows, or twice as many, ...
+    std::int64_t least =
+        0;  // and of a part at least these: where ranks have unequal parts, all take the same room
+
+    std::int64_t rows_of(std::int64_t rows, std::int64_t at_least = 0) const {
+        return std::max((rows + multiple - 1) / multiple * multiple, at_least);
+    }
+};
+
 struct Parameter {
     std::string name;
     ParameterPart part;
     Shape shape;  // of what is here
     Initial initial;
     std::size_t number;  // in the order of declaration
-    std::int64_t
-        row_multiple;  // its memory has so many rows, or twice as many, ...: the last are zeros, and stay zero
+    SpareRows spare;
     std::int64_t first = 0;  // of its elements in the memory of all; set by ParameterSet::place, as the rest
     std::int64_t whole_first = 0;  // the same where a rank has the whole model
     Tensor value = {};             // f32: what is learnt
@@ -50,9 +61,8 @@ struct Parameter {
     Tensor gradient = {};          // f32
 
     // One of these three tensors with the spare rows.
-    Tensor with_spare_rows(const Tensor& tensor) const { return tensor.first_rows(rows_in_memory(shape)); }
-    std::int64_t rows_in_memory(const Shape& of) const {
-        return (of.at(0) + row_multiple - 1) / row_multiple * row_multiple;
+    Tensor with_spare_rows(const Tensor& tensor) const {
+        return tensor.first_rows(spare.rows_of(shape.at(0), spare.least));
     }
 };
 
@@ -66,11 +76,10 @@ struct Buffer {
 
 class ParameterSet {
  public:
-    // Declares a parameter or buffer; the reference stays valid. Nothing is allocated before place(). Spare rows, up to a multiple of
-    // `row_multiple`, keep their zeros if nothing but zeros is written to their gradients.
-    Parameter& add(std::string name, ParameterPart part, Initial initial, std::int64_t row_multiple = 1);
-    Parameter& add(std::string name, Shape shape, Initial initial, std::int64_t row_multiple = 1) {
-        return add(std::move(name), whole_part(std::move(shape)), initial, row_multiple);
+    // Declares a parameter or buffer; the reference stays valid. Nothing is allocated before place().
+    Parameter& add(std::string name, ParameterPart part, Initial initial, SpareRows spare = {});
+    Parameter& add(std::string name, Shape shape, Initial initial, SpareRows spare = {}) {
+        return add(std::move(name), whole_part(std::move(shape)), initial, spare);
     }
     Buffer& add_buffer(std::string name, Shape shape, std::vector<float> initial);
 

@@ -67,13 +67,13 @@ class GlooCommunicator final : public Communicator {
         return with_gloo("sending", [&] {
             auto buffer = mesh_->createUnboundBuffer(tensor.data<void>(), tensor.bytes());
             buffer->send(static_cast<int>(to), message_slot());
-            sent_.push_back({tensor.data<void>(), std::move(buffer)});
+            sent_.push_back({tensor, std::move(buffer)});
         });
     }
     Result<void> wait_send(const Tensor& tensor) override {
         return with_gloo("sending", [&] {
             for (auto one = sent_.begin(); one != sent_.end();) {
-                if (one->from != tensor.data<void>()) {
+                if (one->tensor.data<void>() != tensor.data<void>()) {
                     ++one;
                     continue;
                 }
@@ -111,7 +111,7 @@ class GlooCommunicator final : public Communicator {
     // Gloo's tags, which separate the messages of concurrent collectives.
     const std::uint32_t now_, started_;
     struct Sent {
-        const void* from;
+        Tensor tensor;  // whose memory it needs
         std::unique_ptr<::gloo::transport::UnboundBuffer> buffer;
     };
     std::vector<Sent> sent_;  // that nobody has waited for

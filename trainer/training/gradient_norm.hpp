@@ -24,7 +24,8 @@ namespace dp::trainer {
 // belongs to what is before it.
 inline std::vector<Shard> counted_of(const ParameterSet& parameters) {
     std::vector<const Parameter*> placed;
-    for (const Parameter& one : parameters.all()) placed.push_back(&one);
+    for (const Parameter& one : parameters.all())
+        if (elements_of(one.shape) > 0) placed.push_back(&one);
     std::ranges::sort(placed, {}, &Parameter::first);
     std::vector<Shard> counted;
     for (std::size_t i = 0; i < placed.size(); ++i) {

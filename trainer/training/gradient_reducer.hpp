@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "trainer/base/communicator.hpp"
@@ -66,10 +65,6 @@ class GradientReducer {
     GradientReducer(const GradientReducer&) = delete;
     GradientReducer& operator=(const GradientReducer&) = delete;
 
-    // Called with the gradients (or their sum) once all are final, before the last bucket, which has the first parameter's, is
-    // all-reduced: where another rank that is not in the communicator has a part of a gradient.
-    void before_last(std::function<Result<void>(const Tensor&)> act) { before_last_ = std::move(act); }
-
     // Call before the backward pass whose gradients are all-reduced. With `sum` (accumulated gradients of
     // earlier batches, in the same layout) they are added to it first, and the sum is all-reduced; in order, `sum`, which is
     // necessary, is the sum over all ranks until now.
@@ -97,7 +92,6 @@ class GradientReducer {
     Device& device_;
     Communicator& communicator_;
     std::vector<Bucket> buckets_;
-    std::function<Result<void>(const Tensor&)> before_last_;
     bool in_order_;
     Tensor sum_;
     std::size_t next_ = 0;  // bucket
@@ -118,9 +112,6 @@ class GradientReducer {
             return;
         }
         for (std::size_t i = 0; i < sums.size(); ++i) device_.add(parts[i], sums[i]);
-        if (before_last_ && next_ == buckets_.size())
-            started_ = before_last_(sum_ ? sum_ : parameters_.gradients());
-        if (!started_) return;
         started_ = communicator_.start_all_reduces(sum_ ? sums : parts);
     }
 };

@@ -54,12 +54,8 @@ TrainStep::TrainStep(const TrainingContext& run)
       metrics_(run.device.make(Type::f64, {2})),
       marks_(run.device, run.ranks.data) {
     make_sum();
-    const Stage* stage = run.model.stage();
-    if (const Parameter* shared = stage == nullptr ? nullptr : stage->shared()) {
+    if (const Parameter* shared = shared_parameter())
         exchanged_ = run.device.make(Type::f32, {std::min(elements_of(shared->shape), kExchanged)});
-        reducer_.before_last(
-            [this, shared](const Tensor& gradients) { return share_with_other_end(*shared, gradients); });
-    }
     if (skips_bad_steps_ || run.settings.log_every > 0)
         norm_.emplace(run.device, run.ranks, run.model.parameters());
     if (run.settings.shard_optimizer && run.keeps_state)
@@ -155,7 +151,7 @@ Result<void> TrainStep::make_gradients(const SampleChoice& samples, std::int64_t
             run_.device.add(run_.model.parameters().gradients(), sum_);
     }
     waited_ += ranks.seconds_waited() - waited;
-    return {};
+    return add_other_end();
 }
 
 // The samples of a micro-batch of step `number`, gathered again for its backward pass where other micro-batches were in between.
@@ -182,21 +178,37 @@ void TrainStep::pass(const Turn& turn, const Batch& batch) {
     if (turn.backward) stage->backward(slot, batch, scale, metrics_);
 }
 
-// Both ends add the other's part of this parameter's gradient to their own, piece by piece, and get the same bits: a sum of two
-// numbers does not depend on their order.
-Result<void> TrainStep::share_with_other_end(const Parameter& shared, const Tensor& gradients) {
+// Of a pipeline's first and last stage: what both have.
+const Parameter* TrainStep::shared_parameter() const {
+    const Stage* stage = run_.model.stage();
+    return stage == nullptr ? nullptr : stage->shared();
+}
+
+// First and last stage add the other's part of that parameter's gradient to their own, piece by piece, once each has the sum of all
+// samples: so both get the same bits, because a sum of two numbers does not depend on their order. What ranks of a node have once, each
+// adds to a part of, after all of them have sent it.
+Result<void> TrainStep::add_other_end() {
+    const Parameter* shared = shared_parameter();
+    if (shared == nullptr) return {};
+    run_.observer.on_phase(Phase::communication);
     Communicator& stages = run_.ranks.pipeline;
+    const NodeShare share = run_.ranks.data.node_share().value_or(NodeShare{});
     const std::int64_t other = run_.ranks.is_last_stage() ? 0 : stages.size() - 1;
-    const std::int64_t count = elements_of(shared.shape), most = exchanged_.elements();
+    const std::int64_t count = elements_of(shared->shape), most = exchanged_.elements();
     for (std::int64_t done = 0; done < count; done += most) {
         const std::int64_t numbers = std::min(most, count - done);
-        const Tensor mine = gradients.view(shared.first + done, {numbers}),
+        const Tensor mine = gradients_.view(shared->first + done, {numbers}),
                      theirs = exchanged_.first_rows(numbers);
         DP_TRY(stages.start_send(mine, other));
         DP_TRY(stages.receive(theirs, other));
         DP_TRY(stages.wait_send(mine));
-        run_.device.add(theirs, mine);
+        DP_TRY(run_.ranks.data.node_barrier());
+        const Shard part = share.part_of(numbers);
+        if (part.count > 0)
+            run_.device.add(theirs.view(part.first, {part.count}), mine.view(part.first, {part.count}));
     }
+    DP_TRY(run_.ranks.data.node_barrier());
+    run_.observer.on_phase(Phase::compute);
     return {};
 }
 

@@ -99,7 +99,8 @@ class TrainStep {
     } held_;
 
     void make_sum();
-    Result<void> share_with_other_end(const Parameter& shared, const Tensor& gradients);
+    const Parameter* shared_parameter() const;
+    Result<void> add_other_end();
     Result<Batch> batch_of(const Turn& turn, const SampleChoice& samples, std::int64_t number);
     void pass(const Turn& turn, const Batch& batch);
     Result<void> make_gradients(const SampleChoice& samples, std::int64_t number, const GlobalMetrics& ranks);

@@ -232,7 +232,7 @@ TEST_P(LargeModelTest, TokensThatDoNotExistLearnNothing) {
     loss_of(*model, text(3, shape.gpt));
     const Parameter& table = model->parameters().all().front();
     ASSERT_EQ(table.name, "wte");
-    ASSERT_EQ(table.rows_in_memory(table.shape) - 37, 3) << "of 37 tokens, 8 at a time";
+    ASSERT_EQ(table.spare.rows_of(37) - 37, 3) << "of 37 tokens, 8 at a time";
     for (const Tensor& tensor : {table.value, table.gradient}) {
         const Tensor spare = table.with_spare_rows(tensor).view(tensor.elements(), {3, shape.gpt.hidden});
         EXPECT_EQ(device().values_of<float>(spare),

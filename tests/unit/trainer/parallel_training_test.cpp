@@ -39,7 +39,7 @@ Dataset text_set() {
 }
 
 struct Trained {
-    std::vector<double> losses;  // of each step
+    std::vector<double> losses, norms;  // of each step
     Outcome outcome;
 };
 
@@ -62,7 +62,10 @@ std::vector<Trained> train_divided(const ModelParallel& parallel, Settings setti
         auto outcome = train(info, *model, data, settings, *device, ranks, seen);
         ASSERT_TRUE(outcome) << outcome.error().message;
         Trained& mine = all[static_cast<std::size_t>(ranks.world.rank())];
-        for (const LogReport& log : seen.logs) mine.losses.push_back(log.loss);
+        for (const LogReport& log : seen.logs) {
+            mine.losses.push_back(log.loss);
+            mine.norms.push_back(log.gradient_norm);
+        }
         mine.outcome = *std::move(outcome);
     });
     return all;
@@ -101,6 +104,8 @@ TEST_P(ParallelTraining, HasTheLossesOfOneRank) {
             ASSERT_EQ(rank.losses.size(), one.losses.size());
             for (std::size_t step = 0; step < one.losses.size(); ++step)
                 ASSERT_NEAR(rank.losses[step] / one.losses[step], 1, 1e-5) << "step " << step + 1;
+            for (std::size_t step = 0; step < 3; ++step)
+                EXPECT_NEAR(rank.norms[step] / one.norms[step], 1, 1e-5) << "step " << step + 1;
             EXPECT_NEAR(rank.outcome.last.test_loss / one.outcome.last.test_loss, 1, 1e-5);
             EXPECT_TRUE(rank.outcome.equal_on_all_ranks);
             EXPECT_EQ(rank.outcome.parameters.size(), one.outcome.parameters.size());

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
+
 #include <numeric>
 
 #include "trainer/base/random.hpp"
@@ -90,7 +92,7 @@ TEST(ParameterSet, PlacesNothingOfWhatOtherRanksHave) {
     const auto device = open_cpu(1);
     ParameterSet some;
     const Initial ones = Initial::constant(1);
-    const Parameter& first = some.add("first", absent_part({4, 6}), ones, 8);
+    const Parameter& first = some.add("first", absent_part({4, 6}), ones, {8, 8});
     const Parameter& here = some.add("here", {8, 2}, ones);
     const Parameter& bias = some.add("bias", absent_part({8}), ones);
     some.place(*device, 1);
@@ -111,6 +113,25 @@ TEST(ParameterSet, PlacesNothingOfWhatOtherRanksHave) {
     EXPECT_EQ(buckets[0].pieces[0].count, 64);
 }
 
+// Ranks that have 19 and 18 of 37 rows place all that comes behind them at the same elements, which sums over ranks rely on.
+TEST(ParameterSet, TakesTheSameRoomForUnequalParts) {
+    const auto device = open_cpu(1);
+    const Initial ones = Initial::constant(1);
+    std::array<ParameterSet, 3> sets;
+    for (std::int64_t rank = 0; rank < 2; ++rank)
+        sets[static_cast<std::size_t>(rank)].add("table", row_part({37, 16}, 1, rank, 2), ones, {8, 24});
+    sets[2].add("table", {37, 16}, ones, {8, 40});
+    for (ParameterSet& set : sets) {
+        set.add("next", {4, 16}, ones);
+        set.place(*device, 1);
+    }
+    for (const std::size_t rank : {0, 1}) {
+        EXPECT_EQ(sets[rank].all()[1].first, 24 * 16);
+        EXPECT_EQ(sets[rank].all()[1].whole_first, sets[2].all()[1].first);
+        EXPECT_EQ(sets[rank].all()[0].with_spare_rows(sets[rank].all()[0].value).rows(), 24);
+    }
+}
+
 TEST(GradientNorm, CountsWhatNoEarlierRankHas) {
     const auto device = open_cpu(1);
     const Initial zero = Initial::constant(0);
@@ -123,6 +144,7 @@ TEST(GradientNorm, CountsWhatNoEarlierRankHas) {
     EXPECT_EQ(counted[0].count, all.padded_count());
 
     some.add("copied", whole_part({8, 8}, true), zero);
+    some.add("of another stage", absent_part({8, 8}), zero);  // at the same element as what comes next
     const Parameter& matrix = some.add("matrix", row_part({8, 8}, 1, 1, 2), zero);
     const Parameter& next = some.add("next", column_part({8, 8}, 1, 2), zero);
     const Parameter& bias = some.add("bias", row_part({8}, 1, 1, 2), zero);

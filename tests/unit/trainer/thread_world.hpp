@@ -50,9 +50,10 @@ class ThreadWorld {
     std::barrier<> meet_;
     std::mutex mutex_;  // of the messages
     std::condition_variable arrived_;
-    std::vector<std::deque<std::vector<std::byte>>> messages_;  // from each rank to each
+    std::vector<std::deque<Tensor>>
+        messages_;  // from each rank to each, in the sender's memory until they are received
 
-    std::deque<std::vector<std::byte>>& messages(std::int64_t from, std::int64_t to) {
+    std::deque<Tensor>& messages(std::int64_t from, std::int64_t to) {
         return messages_[static_cast<std::size_t>(from * size_ + to)];
     }
 
@@ -92,9 +93,8 @@ class ThreadWorld {
         }
 
         Result<void> start_send(const Tensor& tensor, std::int64_t to) override {
-            const auto* bytes = tensor.data<std::byte>();
             const std::lock_guard lock(world_.mutex_);
-            world_.messages(rank_, to).emplace_back(bytes, bytes + tensor.bytes());
+            world_.messages(rank_, to).push_back(tensor);
             world_.arrived_.notify_all();
             return {};
         }
@@ -102,10 +102,21 @@ class ThreadWorld {
             std::unique_lock lock(world_.mutex_);
             auto& messages = world_.messages(from, rank_);
             world_.arrived_.wait(lock, [&] { return !messages.empty(); });
-            if (messages.front().size() != tensor.bytes())
+            if (messages.front().bytes() != tensor.bytes())
                 return fail(Fault::world, "a message of another size");
-            std::copy(messages.front().begin(), messages.front().end(), tensor.data<std::byte>());
+            std::copy_n(messages.front().data<std::byte>(), tensor.bytes(), tensor.data<std::byte>());
             messages.pop_front();
+            world_.arrived_.notify_all();
+            return {};
+        }
+        Result<void> wait_send(const Tensor& tensor) override {
+            std::unique_lock lock(world_.mutex_);
+            world_.arrived_.wait(lock, [&] {
+                for (std::int64_t to = 0; to < size(); ++to)
+                    for (const Tensor& sent : world_.messages(rank_, to))
+                        if (sent.data<void>() == tensor.data<void>()) return false;
+                return true;
+            });
             return {};
         }
 
