@@ -193,6 +193,7 @@ Result<void> read_vectors(const fs::path& checkpoint, const Manifest& manifest,
             continue;
         }
         for (std::size_t i = 0; i < now.size(); ++i) {
+            if (vector.name != "values" && manifest.training.parameters[i].is_frozen) continue;
             const std::int64_t count = elements_of(now[i].part.whole),
                                then = manifest.training.parameters[i].first;
             if (count > stored->elements - then)

@@ -12,6 +12,7 @@
 #include "trainer/commands/parallel_choice.hpp"
 #include "trainer/commands/preparation.hpp"
 #include "trainer/commands/run.hpp"
+#include "trainer/models/freezing.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -132,7 +133,7 @@ Result<void> info(const Options& given) {
     DP_TRY(fit(options, vocabulary));
     const auto parallel = DP_TRY(choose_parallel(options, chosen, {}, options.info.ranks));
     options.shape.gpt.layout = layout_of(parallel, 0);
-    const auto model = chosen.make(options.shape);
+    const auto model = make_model(chosen, options.shape);
     DP_TRY(check_countable(chosen, *model, options.training.batch));
     const auto device = DP_TRY(copying_device(options, *model));
 

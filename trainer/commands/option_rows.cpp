@@ -151,6 +151,8 @@ void add_optimizer(OptionList& list, Options& o) {
              "wsd: the last of these, in which the rate falls (default: a tenth)", kCourse);
     list.add("--lr-warmup-fraction", rate.warmup, number(0, 1, "0.01"),
              "the part of these steps in which the rate rises from 0 (default: 0)", kCourse);
+    list.add("--freeze", o.shape.freeze, words("NAME,..."),
+             "parameters that keep their values, such as wte,h.*.attn (trainer info)", kCost);
     list.add("--weight-decay", training.weight_decay, number(0, 1e9, "0.1"),
              "of all parameters but biases and norm gains (default: 0)", kCourse);
     list.add("--adam-beta1", constants.beta1, number(0, 1, "0.9"),

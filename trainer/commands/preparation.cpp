@@ -7,9 +7,11 @@
 #include <cstdlib>
 
 #include "trainer/checkpoint/directory.hpp"
+#include "trainer/commands/freezing.hpp"
 #include "trainer/compile/cache.hpp"
 #include "trainer/data/tokenizer.hpp"
 #include "trainer/memory/available.hpp"
+#include "trainer/models/freezing.hpp"
 #include "trainer/models/gpt.hpp"
 #include "trainer/models/gpt2_weights.hpp"
 #include "trainer/prepare/corpus.hpp"
@@ -41,7 +43,7 @@ Result<void> refuse_foreign(Options& options) {
 std::unique_ptr<Model> recomputing_model(const ModelInfo& info, ModelShape shape) {
     if (info.name != "gpt" || shape.gpt.recompute) return nullptr;
     shape.gpt.recompute = true;
-    return info.make(shape);
+    return make_model(info, shape);
 }
 
 }  // namespace
@@ -120,7 +122,7 @@ Result<void> fit(Options& options, std::optional<std::int64_t> vocabulary) {
                               : "give at least that, or leave it out");
     options.data.sequence = gpt.sequence;
     options.data.vocabulary = gpt.vocabulary;
-    return {};
+    return check_freeze(*find_model(options.model), options.shape);
 }
 
 Result<std::optional<std::int64_t>> vocabulary_for(const Options& options) {
@@ -254,7 +256,7 @@ Result<Prepared> prepare_training(Options options, const ModelInfo& info, const 
         return fail(Fault::usage,
                     "only CPUs divide a model as yet, and the trainer chose {}; give --device=cpu",
                     opened.device->name());
-    auto model = info.make(options.shape);
+    auto model = make_model(info, options.shape);
     auto recomputing = recomputing_model(info, options.shape);
     return Prepared{&info,
                     std::move(options),

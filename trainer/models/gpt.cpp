@@ -111,7 +111,8 @@ class Gpt final : public LanguageModel {
         }
         drop(kEmbedding, dx, dx);
         device_->zero(positions_->gradient);
-        device_->embed_backward(batch.x, dx, table_->gradient, positions_->gradient);
+        if (!table_->is_frozen || !positions_->is_frozen)
+            device_->embed_backward(batch.x, dx, table_->gradient, positions_->gradient);
         parameters_.completed(*table_);
     }
 
@@ -311,7 +312,8 @@ class Gpt final : public LanguageModel {
         if (tensor_ranks_.wait) tensor_ranks_.wait();
     }
     void backward_parameters(const Weights& w, const Tensor& dy, const Tensor& x) {
-        device_->linear_backward_parameters(dy, x, w.weight->gradient, w.bias->gradient);
+        if (!w.weight->is_frozen || !w.bias->is_frozen)
+            device_->linear_backward_parameters(dy, x, w.weight->gradient, w.bias->gradient);
     }
 
     // x + attention(norm(x)), then that + down(gelu(up(norm(that)))).
@@ -360,8 +362,9 @@ class Gpt final : public LanguageModel {
             device_->softmax_cross_entropy(logits, shape_.vocabulary, batch.target.view(from, {rows, 1}),
                                            scale, metrics, batch_.draw ? logits : Tensor{});
             if (!batch_.draw) continue;
-            device_->linear_backward_parameters(logits, x, table_->with_spare_rows(table_->gradient), {},
-                                                from == 0 ? Write::set : Write::add);
+            if (!table_->is_frozen)
+                device_->linear_backward_parameters(logits, x, table_->with_spare_rows(table_->gradient), {},
+                                                    from == 0 ? Write::set : Write::add);
             device_->linear_backward_input(logits, head_weights(),
                                            gradients_.narrow.view(from * c, {rows, c}));
         }

@@ -132,6 +132,7 @@ struct ModelShape {
     std::int64_t image_size = 256;  // unet2d: of a side
     std::int64_t features = 32;     // unet2d: channels of the first level
     GptShape gpt;
+    std::vector<std::string> freeze = {};  // of any model (freezing.hpp); no part of the shape
 };
 
 // A model's defaults. `defaults` are what the trainer runs without options: they converge for any world of 1

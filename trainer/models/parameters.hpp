@@ -42,11 +42,12 @@ struct Parameter {
     Initial initial;
     std::size_t number;       // in the order of declaration
     std::int64_t spare_rows;  // that its memory has behind its own: zeros, which stay zero
+    bool is_frozen = false;   // keeps its values (ParameterSet::freeze)
     std::int64_t first = 0;   // of its elements in the memory of all; set by ParameterSet::place, as the rest
     std::int64_t whole_first = 0;  // the same where a rank has the whole model
     Tensor value = {};             // f32: what is learnt
     Tensor compute_copy = {};      // what operations take: `value`, or its copy in bf16
-    Tensor gradient = {};          // f32
+    Tensor gradient = {};          // f32; of a frozen one memory to write to that nobody reads
 
     // One of these three tensors with the spare rows.
     Tensor with_spare_rows(const Tensor& tensor) const { return tensor.first_rows(shape.at(0) + spare_rows); }
@@ -69,6 +70,8 @@ class ParameterSet {
         return add(std::move(name), whole_part(std::move(shape)), initial, spare_rows);
     }
     Buffer& add_buffer(std::string name, Shape shape, std::vector<float> initial);
+    // No step changes these: they have no sum of gradients and no state of the optimizer. Before place().
+    void freeze(const std::function<bool(const Parameter&)>& is_meant);
 
     // Allocates on the device and draws the initial values from the seed: every rank draws the same, so no
     // broadcast is needed (and the hash at the end of a run would tell); a part has the numbers that the whole would have. Without a seed they are zeros until the caller
@@ -91,12 +94,17 @@ class ParameterSet {
     std::int64_t whole_count() const;   // of the whole model
     std::int64_t padded_count() const;  // as they lie in memory
     std::int64_t whole_padded_count() const;
+    std::int64_t learned_count() const;  // of padded_count(), the first ones: all but the frozen
+    std::int64_t whole_learned_count() const;
+    Shard frozen() const { return {learned_count(), padded_count() - learned_count()}; }
+    // Elements that gradients nobody reads are written to.
+    std::int64_t unread_count() const { return unread_room(0) + unread_room(1); }
 
     // All values in one piece, including padding (zeros, which stay zero); first those with weight decay
-    // (matrices and kernels), then biases and the like.
+    // (matrices and kernels), then biases and the like, then what is frozen, which the gradients end before.
     const Tensor& values() const { return values_; }
     const Tensor& gradients() const { return gradients_; }
-    std::int64_t decayed() const { return decayed_; }  // elements of the former
+    std::int64_t decayed() const { return decayed_; }  // elements of the first
 
     const std::deque<Buffer>& all_buffers() const { return all_buffers_; }
     // All buffers in one piece, without padding; an empty tensor if a model has none. Each rank has its own.
@@ -113,6 +121,8 @@ class ParameterSet {
     Tensor buffers_;
     std::int64_t decayed_ = 0;
     std::function<void(std::size_t)> watcher_;
+
+    std::int64_t unread_room(std::size_t parity) const;
 };
 
 // FNV-1a of the bytes, 64 bits: ranks compare it, and the summary shows it.

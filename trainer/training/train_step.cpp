@@ -15,8 +15,9 @@ namespace {
 // A training ends at so many skipped steps in a row.
 constexpr std::int64_t kMostBadSteps = 10;
 
+// Those that steps change.
 std::int64_t values_of(const Model& model) {
-    return model.parameters().values().elements();
+    return model.parameters().learned_count();
 }
 
 OptimizerOptions options_of(const Settings& settings) {
@@ -178,6 +179,8 @@ Result<void> TrainStep::resume(const Progress& progress) {
     optimizer_.resume(progress.step - progress.skipped);
     hold(progress.step);
     held_.progress = progress;
+    const ParameterSet& parameters = run_.model.parameters();
+    parameters.refresh_compute_copy(run_.device, parameters.frozen());  // ranks of a node write the same
     if (!copy_) marks_.end(progress.step);
     DP_TRY(share_values());
     if (!copy_) return {};
@@ -262,7 +265,8 @@ Result<void> TrainStep::share_values() {
 // All-gathers the values, of which each rank has updated its part.
 Result<void> TrainStep::gather_values() {
     run_.observer.on_phase(Phase::communication);
-    auto gathered = run_.ranks.data.all_gather(run_.model.parameters().values());
+    auto gathered =
+        run_.ranks.data.all_gather(run_.model.parameters().values().view(0, {values_of(run_.model)}));
     run_.observer.on_phase(Phase::compute);
     return gathered;
 }

@@ -43,7 +43,7 @@ std::vector<RankOf> train_each(const Nodes& nodes, const Settings& settings, con
         device->set_deterministic(in_order);
         if (late == rank)
             mine.seen.at_phase = [](Phase) { std::this_thread::sleep_for(std::chrono::milliseconds(8)); };
-        const auto model = info.make(subject.shape);
+        const auto model = make_model(info, subject.shape);
         mine.outcome = train(info, *model, subject.data, settings, *device, *shared->communicator, mine.seen);
     });
     return ranks;
@@ -104,7 +104,10 @@ std::vector<Kind> kinds_of_training() {
     small.image_size = 16;
     small.features = 8;
     small.gpt = {2, 48, 2, 16, 1000};
+    ModelShape frozen;
+    frozen.freeze = {"ffn.1", "ffn.2.bias"};
     return {{"adam", plain},
+            {"frozen", plain, {"ffn", pattern_set(), frozen}},
             {"sgd", sgd},
             {"clipped", clipped},
             {"accumulated", accumulated},

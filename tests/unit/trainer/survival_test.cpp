@@ -231,7 +231,7 @@ TEST(Survival, TheFirstWithTheNewestStateGivesItsBitsToAll) {
         const std::vector<std::vector<Survival::Part>> wanted{
             {{device->make(Type::f32, {3}), 0, 3}},
             {{device->make(Type::f32, {3 - first}), first, 3 - first}}};
-        ASSERT_TRUE(survival.give(**source, wanted, buffers, *device, ranks));
+        ASSERT_TRUE(survival.give(**source, wanted, {buffers}, *device, ranks));
         expect_given(wanted, newest, *device);
         EXPECT_THAT(device->values_of<float>(buffers), ElementsAre(4, 5));
         const RecoveryReport report = survival.done(7, *source);
@@ -359,7 +359,7 @@ void expect_survives(const Case& subject, bool from_memory = true) {
         for (const int number : {0, 1, 2})
             if (generation == 0 || number == 2 - generation) {
                 auto made = std::make_unique<Rank>();
-                made->model = info.make(subject.shape);
+                made->model = make_model(info, subject.shape);
                 ranks[static_cast<std::size_t>(number)] = std::move(made);
             }
         ThreadWorld(3).run([&](Communicator& world) {
@@ -399,6 +399,22 @@ TEST(SurvivingTraining, EndsWithTheBitsOfAnUndisturbedOne) {
         s.optimizer = Optimization::sgd;
     }});
     expect_survives({.change = [](Settings& s) { s.precision = Precision::bf16; }});
+}
+
+// Who takes a dead one's place gets what is frozen, too.
+TEST(SurvivingTraining, KeepsWhatIsFrozen) {
+    ModelShape shape;
+    shape.freeze = {"ffn.1", "ffn.2.bias"};
+    expect_survives({.shape = shape});
+    expect_survives({.shape = shape, .change = [](Settings& s) { s.precision = Precision::bf16; }});
+    expect_survives({.shape = shape, .change = [](Settings& s) {
+                         s.shard_optimizer = true;
+                         s.peer_copy = 1;
+                     }});
+    shape.image_size = 16;
+    shape.features = 2;
+    shape.freeze = {"upconv*"};
+    expect_survives({.model = "unet2d", .data = bright_pixels(40, 16), .shape = shape});
 }
 
 // What a step has changed before it is made: the running statistics of batch normalisation.
