@@ -31,6 +31,8 @@ ALIKE = {
     "--recompute": (GPT, "--recompute", "none given"),
     "--tensor-parallel": (GPT, "--tensor-parallel=2", "none 2"),
     "--init-from": (GPT, "--init-from=ranks/weights", "none ranks/weights"),
+    "--lora-rank": (GPT, "--lora-rank=4", "0 4"),
+    "--lora-alpha": (GPT + " --lora-rank=4", "--lora-alpha=4", "8 4"),
     "--init-method-std": (GPT, "--init-method-std=0.25", None),
     "--hidden-dropout": (GPT, "--hidden-dropout=0.25", "0 0.25"),
     "--attention-dropout": (GPT, "--attention-dropout=0.25", "0 0.25"),

@@ -148,6 +148,8 @@ Result<void> info(const Options& given) {
     print_parameters(model->parameters());
     fmt::print("\n");
     print_row("parameters", "", std::to_string(count));
+    if (const auto trained = trained_count(model->parameters()); trained < count)
+        print_row("of these trained", "", std::to_string(trained));
     print_needs(options, needs);
     print_row("per sample, both passes", "", fmt::format("{:.3f} MFLOP", flops / 1e6));
     print_row("per step and rank", "",

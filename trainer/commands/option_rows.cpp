@@ -85,6 +85,10 @@ void add_model(OptionList& list, Options& o) {
         "gpt: ranks that divide each layer (default: --dp-tensor)", kCourse);
     gpt("--init-from", o.init_from, path("DIR|FILE"),
         "gpt: GPT-2's weights to begin with, in the safetensors format; a checkpoint comes first", kCourse);
+    gpt("--lora-rank", shape.lora_rank, whole(1, 65536),
+        "gpt: learn only LoRA adapters of c_attn, of this rank", kIdentity);
+    gpt("--lora-alpha", shape.lora_alpha, whole(1, 65536),
+        "gpt: scales what they add by this / rank (default: 2 x rank)", kIdentity);
     gpt("--init-method-std", shape.initial_deviation, positive("0.02", Bits::fp32),
         "gpt: standard deviation of the initial weights (default: 0.02)", kCourse);
     gpt("--hidden-dropout", shape.hidden_dropout, number(0, 1, "0.1"),

@@ -91,6 +91,7 @@ Options completed(Options options, const ModelInfo& info) {
         if (!options.gave("--seq-length")) gpt.sequence = size->sequence;
     }
     options.gpt_size.clear();
+    if (!options.gave("--lora-alpha")) gpt.lora_alpha = 2 * gpt.lora_rank;
 
     OutputOptions& output = options.output;
     if (!tells_steps(output.style) && !output.metrics && !output.tensorboard) output.log_interval = 0;
@@ -114,6 +115,11 @@ Result<void> fit(Options& options, std::optional<std::int64_t> vocabulary) {
             Fault::usage,
             "--hidden-size {} is not a multiple of --num-attention-heads {}; give one that is, such as {}",
             gpt.hidden, gpt.heads, (gpt.hidden / gpt.heads + 1) * gpt.heads);
+    if (gpt.lora_rank == 0 && options.gave("--lora-alpha"))
+        return fail(Fault::usage, "--lora-alpha scales adapters, and there are none; give --lora-rank, too");
+    if (gpt.lora_rank > gpt.hidden)
+        return fail(Fault::usage, "--lora-rank {} is more than --hidden-size, which is {}; give less",
+                    gpt.lora_rank, gpt.hidden);
     if (vocabulary && gpt.vocabulary < *vocabulary)
         return fail(
             Fault::usage, "--vocab-size {} is smaller than the data's, {}; {}", gpt.vocabulary, *vocabulary,

@@ -13,6 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::int64_t kLargestAdapter = 65536;  // as the options have it
+
 // Model::shape() backwards.
 Result<ModelShape> shape_in(const Manifest& manifest, const Model& like) {
     ModelShape shape;
@@ -27,6 +29,15 @@ Result<ModelShape> shape_in(const Manifest& manifest, const Model& like) {
         if (found == told.end() || found->second < 1)
             return fail(Fault::usage, "the manifest lacks {}; it is damaged", name);
         *std::ranges::find(sizes, name, [](const auto& one) { return one.first; })->second = found->second;
+    }
+    // Of adapters, if there are any.
+    for (const auto& [name, size] :
+         {std::pair{"lora_rank", &shape.gpt.lora_rank}, {"lora_alpha", &shape.gpt.lora_alpha}}) {
+        const auto found = told.find(name);
+        if (found == told.end()) continue;
+        if (found->second < 1 || found->second > kLargestAdapter)
+            return fail(Fault::usage, "the manifest's {} is {}; it is damaged", name, found->second);
+        *size = found->second;
     }
     if (shape.gpt.hidden % shape.gpt.heads != 0)
         return fail(Fault::usage,

@@ -67,6 +67,7 @@ MemoryNeeds estimate_memory(const MemoryCase& c) {
     const auto flowing = static_cast<std::int64_t>(size_of(type));
     needs.parameters = largest_shard(parameters, sharing) + buffers;
     if (type != Type::f32) needs.parameters += largest_shard(padded * flowing, sharing);
+    needs.parameters += model.parameters().merged_bytes(type);
     needs.gradients = gradients + model.parameters().unread_count() * kNumber;
     if (adds_in_order(device, world))
         needs.gradients += largest_shard(gradients, sharing);

@@ -22,6 +22,13 @@ inline bool is_named_like(const std::string& name, const std::string& pattern) {
            ::fnmatch((pattern + ".*").c_str(), name.c_str(), 0) == 0;
 }
 
+// Numbers that are learnt, of the whole model.
+inline std::int64_t trained_count(const ParameterSet& parameters) {
+    std::int64_t count = 0;
+    for (const Parameter& one : parameters.all()) count += one.is_frozen ? 0 : elements_of(one.part.whole);
+    return count;
+}
+
 // The model, of which what ModelShape::freeze means is frozen.
 inline std::unique_ptr<Model> make_model(const ModelInfo& info, const ModelShape& shape) {
     auto model = info.make(shape);

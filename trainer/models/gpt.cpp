@@ -65,6 +65,7 @@ class Gpt final : public LanguageModel {
                                row_parallel(name + ".mlp.c_proj", {c, 4 * c}, added)});
         }
         last_.norm = norm("ln_f");
+        if (shape.lora_rank > 0) parameters_.freeze([](const Parameter& one) { return !one.is_adapter; });
     }
 
     void place(Device& device, std::optional<std::uint64_t> seed, std::int64_t rows, Type type) override {
@@ -124,11 +125,14 @@ class Gpt final : public LanguageModel {
     }
 
     std::map<std::string, std::int64_t> shape() const override {
-        return {{"num_layers", shape_.layers},
-                {"hidden_size", shape_.hidden},
-                {"num_attention_heads", shape_.heads},
-                {"seq_length", shape_.sequence},
-                {"vocab_size", shape_.vocabulary}};
+        std::map<std::string, std::int64_t> all{{"num_layers", shape_.layers},
+                                                {"hidden_size", shape_.hidden},
+                                                {"num_attention_heads", shape_.heads},
+                                                {"seq_length", shape_.sequence},
+                                                {"vocab_size", shape_.vocabulary}};
+        if (shape_.lora_rank > 0)
+            all.insert({{"lora_rank", shape_.lora_rank}, {"lora_alpha", shape_.lora_alpha}});
+        return all;
     }
 
     std::int64_t targets_per_sample() const override { return shape_.sequence; }
@@ -226,7 +230,10 @@ class Gpt final : public LanguageModel {
             return row_part(std::move(shape), blocks, layout_.tensor_rank, layout_.tensor_ranks);
         };
         const std::int64_t outputs = weight[0];
-        return linear(name, share(std::move(weight)), share({outputs}), initial, Cut::outputs);
+        Weights w = linear(name, share(std::move(weight)), share({outputs}), initial, Cut::outputs);
+        if (blocks == kQueriesKeysValues && shape_.lora_rank > 0)
+            parameters_.adapt(*w.weight, shape_.lora_rank, shape_.lora_alpha);
+        return w;
     }
     Weights row_parallel(const std::string& name, Shape weight, Initial initial) {
         const std::int64_t outputs = weight[0];
@@ -312,8 +319,9 @@ class Gpt final : public LanguageModel {
         if (tensor_ranks_.wait) tensor_ranks_.wait();
     }
     void backward_parameters(const Weights& w, const Tensor& dy, const Tensor& x) {
-        if (!w.weight->is_frozen || !w.bias->is_frozen)
+        if (w.weight->wants_gradient() || w.bias->wants_gradient())
             device_->linear_backward_parameters(dy, x, w.weight->gradient, w.bias->gradient);
+        if (w.weight->adapter != nullptr) w.weight->adapter->backward(*device_);
     }
 
     // x + attention(norm(x)), then that + down(gelu(up(norm(that)))).

@@ -91,6 +91,10 @@ void ParameterSet::place(Device& device, std::optional<std::uint64_t> seed, Type
         }
         if (order == Order::decayed) decayed_ = at;
     }
+    const Tensor room = compute_type == Type::f32 || adapters_.empty()
+                            ? Tensor()
+                            : device.make(Type::f32, {largest_adapted()});
+    for (LowRank& one : adapters_) one.place(device, compute_type, room);
     if (seed) {
         device.upload(initial.data(), values_);
         refresh_compute_copy(device);
@@ -112,6 +116,24 @@ void ParameterSet::place(Device& device, std::optional<std::uint64_t> seed, Type
 void ParameterSet::refresh_compute_copy(Device& device, const Shard& part) const {
     if (compute_copy_.type() == values_.type() || part.count == 0) return;
     device.convert(values_.view(part.first, {part.count}), compute_copy_.view(part.first, {part.count}));
+}
+
+void ParameterSet::merge_adapters(Device& device) const {
+    for (const LowRank& one : adapters_) one.merge(device);
+}
+
+std::int64_t ParameterSet::largest_adapted() const {
+    std::int64_t largest = 0;
+    for (const LowRank& one : adapters_) largest = std::max(largest, elements_of(one.weight().shape));
+    return largest;
+}
+
+std::int64_t ParameterSet::merged_bytes(Type compute_type) const {
+    std::int64_t numbers = 0;
+    for (const LowRank& one : adapters_) numbers += elements_of(one.weight().shape);
+    const std::int64_t room =
+        compute_type == Type::f32 ? 0 : largest_adapted() * static_cast<std::int64_t>(sizeof(float));
+    return numbers * static_cast<std::int64_t>(size_of(compute_type)) + room;
 }
 
 std::int64_t ParameterSet::count() const {
@@ -156,6 +178,16 @@ std::int64_t ParameterSet::unread_room(std::size_t parity) const {
     for (const auto& parameter : parameters_)
         if (parameter.is_frozen && parameter.number % 2 == parity) room = std::max(room, room_of(parameter));
     return room;
+}
+
+void ParameterSet::adapt(Parameter& weight, std::int64_t rank, std::int64_t alpha) {
+    const std::string name = weight.name.substr(0, weight.name.rfind('.'));
+    const std::int64_t outputs = weight.shape.at(0), inputs = weight.shape.at(1);
+    Parameter& a = add(name + ".lora_A.weight", {rank, inputs}, Initial::by_inputs(inputs));
+    Parameter& b = add(name + ".lora_B.weight", {outputs, rank}, Initial::constant(0));
+    a.is_adapter = b.is_adapter = weight.is_frozen = true;
+    weight.adapter =
+        &adapters_.emplace_back(weight, a, b, static_cast<float>(alpha) / static_cast<float>(rank));
 }
 
 void ParameterSet::freeze(const std::function<bool(const Parameter&)>& is_meant) {

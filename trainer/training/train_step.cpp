@@ -254,12 +254,16 @@ void TrainStep::scale(const Shard& part, float factor) {
 
 // After a change of the values: makes it visible to the ranks of this node.
 Result<void> TrainStep::share_values() {
-    run_.model.parameters().refresh_compute_copy(run_.device, node_part_);
-    if (!run_.ranks.data.node_share()) return {};
-    run_.observer.on_phase(Phase::communication);
-    auto met = run_.ranks.data.node_barrier();
-    run_.observer.on_phase(Phase::compute);
-    return met;
+    const ParameterSet& parameters = run_.model.parameters();
+    parameters.refresh_compute_copy(run_.device, node_part_);
+    if (run_.ranks.data.node_share()) {
+        run_.observer.on_phase(Phase::communication);
+        const auto met = run_.ranks.data.node_barrier();
+        run_.observer.on_phase(Phase::compute);
+        DP_TRY(met);
+    }
+    parameters.merge_adapters(run_.device);
+    return {};
 }
 
 // All-gathers the values, of which each rank has updated its part.

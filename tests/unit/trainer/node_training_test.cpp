@@ -106,6 +106,8 @@ std::vector<Kind> kinds_of_training() {
     small.gpt = {2, 48, 2, 16, 1000};
     ModelShape frozen;
     frozen.freeze = {"ffn.1", "ffn.2.bias"};
+    ModelShape adapted = small;
+    adapted.gpt.lora_rank = adapted.gpt.lora_alpha = 4;
     return {{"adam", plain},
             {"frozen", plain, {"ffn", pattern_set(), frozen}},
             {"sgd", sgd},
@@ -116,6 +118,7 @@ std::vector<Kind> kinds_of_training() {
             {"bf16, sharded", narrow_sharded},
             {"logged", logged},
             {"batch norm", images, {"unet2d", bright_pixels(80, 16), small}},
+            {"adapters", text, {"gpt", random_text(80, 16, 1000), adapted}},
             {"tied weights", text, {"gpt", random_text(80, 16, 1000), small}}};
 }
 

@@ -32,6 +32,8 @@ const std::map<std::string, Words> kTried{
     {"--recompute", {"--recompute"}},
     {"--tensor-parallel", {"--tensor-parallel=2"}},
     {"--init-from", {"--init-from=weights"}},
+    {"--lora-rank", {"--lora-rank=4"}},
+    {"--lora-alpha", {"--lora-alpha=4", "--lora-rank=4"}},
     {"--init-method-std", {"--init-method-std=0.1"}},
     {"--hidden-dropout", {"--hidden-dropout=0.1"}},
     {"--attention-dropout", {"--attention-dropout=0.1"}},

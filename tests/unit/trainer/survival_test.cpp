@@ -411,6 +411,10 @@ TEST(SurvivingTraining, KeepsWhatIsFrozen) {
                          s.shard_optimizer = true;
                          s.peer_copy = 1;
                      }});
+    ModelShape adapted;
+    adapted.gpt = {2, 48, 2, 16, 100};
+    adapted.gpt.lora_rank = adapted.gpt.lora_alpha = 4;
+    expect_survives({.model = "gpt", .data = random_text(40, 16, 100), .shape = adapted});
     shape.image_size = 16;
     shape.features = 2;
     shape.freeze = {"upconv*"};
