@@ -54,6 +54,7 @@ ALIKE = {
     "--lr-decay-iters": (COSINE, "--lr-decay-iters=9", "none 9"),
     "--lr-wsd-decay-iters": (WSD, "--lr-wsd-decay-iters=1", "none 1"),
     "--lr-warmup-fraction": (LINEAR, "--lr-warmup-fraction=0.5", "0 0.5"),
+    "--ema-decay": (LINEAR, "--ema-decay=0.5", "none 0.5"),
     "--freeze": (LINEAR, "--freeze=linear.1", "none linear.1"),
     "--weight-decay": (LINEAR, "--weight-decay=0.5", "0 0.5"),
     "--adam-beta1": (LINEAR, "--adam-beta1=0.5", "0.9 0.5"),

@@ -252,7 +252,13 @@ Result<void> check_fits(const Manifest& manifest, const Continuation& now) {
     for (const auto& name : now.vectors)
         if (std::none_of(manifest.vectors.begin(), manifest.vectors.end(),
                          [&](const StoredVector& one) { return one.name == name; }))
-            return wrong("lacks {}; it was written by another version of the trainer", name);
+            return name == "ema"
+                       ? wrong("has no average of the parameters to go on with; leave out --ema-decay")
+                       : wrong("lacks {}; it was written by another version of the trainer", name);
+    const bool averages = std::ranges::find(now.vectors, "ema") != now.vectors.end();
+    if (!averages &&
+        std::ranges::find(manifest.vectors, "ema", &StoredVector::name) != manifest.vectors.end())
+        return wrong("has an average of the parameters, which would end here; give --ema-decay, too");
     return {};
 }
 

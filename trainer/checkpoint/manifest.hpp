@@ -11,7 +11,7 @@
 //     DONE                      the SHA-256 of manifest.json; a directory without it is no checkpoint
 //
 // Numbers belong to vectors, which "vectors" lists by name and length: "values" (the parameters), the
-// optimizer's state ("velocity", or "m" and "v"), and "buffers", a model's other state. Of a vector of n
+// optimizer's state ("velocity", or "m" and "v"; with --ema-decay "ema", an average of the values), and "buffers", a model's other state. Of a vector of n
 // numbers, the shard of rank r of w has those from n * r / w to n * (r + 1) / w (rounded down), vector after
 // vector. "parameters" says where each parameter begins in "values" and in the optimizer's vectors; for
 // "buffers" the list of that name does. A parameter with "frozen" has no numbers in the optimizer's vectors, which end before it;

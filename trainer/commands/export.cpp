@@ -73,7 +73,7 @@ class WholeDirectory {
 // The values of a parameter, with what its adapter adds.
 Result<std::vector<float>> values_of(const SavedModel& saved, const Parameter& one) {
     const auto read = [&](const Parameter& of) {
-        return read_parameter(saved.path, saved.manifest, of.number);
+        return read_parameter(saved.path, saved.manifest, of.number, saved.averaged ? "ema" : "values");
     };
     auto values = DP_TRY(read(one));
     if (one.adapter == nullptr) return values;
@@ -122,8 +122,8 @@ Result<std::string_view> write_tokenizer(const Tokenizer* tokenizer, const fs::p
 }  // namespace
 
 Result<void> export_model(const ExportOptions& options) {
-    const auto saved =
-        DP_TRY(open_saved_model("--checkpoint", options.checkpoint, {"gpt", "can be exported"}));
+    const auto saved = DP_TRY(
+        open_saved_model("--checkpoint", options.checkpoint, {"gpt", "can be exported", options.averaged}));
     const auto tokenizer = DP_TRY(tokenizer_of(options, saved.shape.gpt));
     WholeDirectory output(options.output);
     DP_TRY(output.make());

@@ -59,7 +59,12 @@ Result<SavedModel> open_one(const fs::path& path, const WantedModel& wanted) {
                     path.string(), model);
     for (std::int64_t rank = 0; rank < manifest.world(); ++rank) DP_TRY(verify_shard(path, manifest, rank));
     const auto shape = DP_TRY(shape_in(manifest, *info->make({})));
-    return SavedModel{path, std::move(manifest), info, shape};
+    const auto average = std::ranges::find(manifest.vectors, "ema", &StoredVector::name);
+    if (wanted.averaged && average == manifest.vectors.end())
+        return fail(Fault::usage,
+                    "{}: has no average of the weights; leave out --weights, or train with --ema-decay",
+                    path.string());
+    return SavedModel{path, std::move(manifest), info, shape, wanted.averaged};
 }
 
 }  // namespace
@@ -102,6 +107,9 @@ Result<void> load_values(const SavedModel& saved, const Model& model, Device& de
     std::vector<Vector> vectors{{"values", parameters.values(), true}};
     if (parameters.buffers()) vectors.push_back({"buffers", parameters.buffers(), false});
     DP_TRY(read_vectors(saved.path, saved.manifest, placed_parts(parameters), vectors, device));
+    if (saved.averaged)  // all but what is frozen
+        DP_TRY(read_vectors(saved.path, saved.manifest, placed_parts(parameters),
+                            {{"ema", parameters.values(), true}}, device));
     parameters.refresh_compute_copy(device);
     return device.status();
 }

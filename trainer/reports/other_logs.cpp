@@ -7,6 +7,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/text.hpp"
+
 namespace dp::trainer {
 namespace {
 
@@ -29,8 +31,9 @@ double after(const std::string& line, std::string_view key) {
     return length > 0 && length < kLongest && std::isfinite(number) ? number : kNone;
 }
 
+// An amount that a run may have, so that quotients of two are numbers, too.
 bool is_good(double number) {
-    return std::isfinite(number) && number > 0;
+    return number > 1e-30 && number < 1e30;
 }
 bool is_count(double number) {
     return number >= 1 && number <= kMostCounted && number == std::floor(number);
@@ -157,7 +160,7 @@ void OtherLogs::end_samba() {
 
 void OtherLogs::see_script(const std::string& line) {
     constexpr std::string_view kModel = "Model: ";
-    if (line.starts_with(kModel)) script_ = line.substr(kModel.size(), 40);
+    if (line.starts_with(kModel)) script_ = printable(line.substr(kModel.size()), 40);
     const double seconds = line.starts_with("Duration: ") ? after(line, "Duration: ") : kNone;
     if (script_.empty() || !is_good(seconds)) return;
     ended_.push_back({{"log", "script"}, {"model", script_}, {"train_seconds", seconds}});

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -55,6 +56,11 @@ Json value_of(const Json& summary, const Column& column) {
     if (column.kind == Kind::text) return value.is_string() ? value : Json("");
     if (column.kind == Kind::count) return value.is_number_integer() ? value : Json();
     return value.is_number() ? Json(value.get<double>()) : Json();
+}
+
+// null where it is NaN or infinite: any number may be in a log.
+Json finite(double number) {
+    return std::isfinite(number) ? Json(number) : Json();
 }
 
 // 0 where it is not known.
@@ -110,13 +116,13 @@ Json baseline_of(Runs::const_iterator first, Runs::const_iterator last) {
 void compare(Json& run, const Json& baseline) {
     run["baseline"] = baseline["run"];
     const double steps = number_of(run, "steps") - number_of(run, "resumed_from_step");
-    run["step_ms"] = steps > 0 ? Json(number_of(run, "train_seconds") * 1e3 / steps) : Json();
+    run["step_ms"] = steps > 0 ? finite(number_of(run, "train_seconds") * 1e3 / steps) : Json();
     if (!has_trained(run)) return;
     const double speed_up = number_of(run, "samples_per_second") / number_of(baseline, "samples_per_second");
-    run["speed_up"] = speed_up;
+    run["speed_up"] = finite(speed_up);
     const bool are_counted = number_of(run, "ranks") > 0 && number_of(baseline, "ranks") > 0;
     if (are_counted && run["device"] == baseline["device"])
-        run["efficiency"] = speed_up * number_of(baseline, "ranks") / number_of(run, "ranks");
+        run["efficiency"] = finite(speed_up * number_of(baseline, "ranks") / number_of(run, "ranks"));
 }
 
 std::string cell_of(const Json& value, const Column& column) {

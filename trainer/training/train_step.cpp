@@ -21,7 +21,7 @@ std::int64_t values_of(const Model& model) {
 }
 
 OptimizerOptions options_of(const Settings& settings) {
-    return {settings.optimizer, settings.weight_decay, settings.constants};
+    return {settings.optimizer, settings.weight_decay, settings.constants, settings.ema_decay};
 }
 
 Shard shard_of_rank(const TrainingContext& run, std::int64_t rank) {
@@ -177,6 +177,7 @@ Result<void> TrainStep::resume(const Progress& progress) {
     skipped_ = progress.skipped;
     bad_in_a_row_ = skips_bad_steps_ ? progress.bad_in_a_row : 0;
     optimizer_.resume(progress.step - progress.skipped);
+    if (progress.step == progress.skipped) optimizer_.begin_average({run_.model.parameters().values()});
     hold(progress.step);
     held_.progress = progress;
     const ParameterSet& parameters = run_.model.parameters();

@@ -15,6 +15,8 @@
 #include "node_world.hpp"
 #include "saved_training.hpp"
 #include "trainer/base/files.hpp"
+#include "trainer/checkpoint/directory.hpp"
+#include "trainer/checkpoint/shard.hpp"
 #include "trainer/memory/estimate.hpp"
 
 namespace dp::trainer {
@@ -136,6 +138,27 @@ TEST(NodeTraining, LearnsTheSameToTheBitAsWithACopyEach) {
                     << what;
         }
     }
+}
+
+// The ranks of a node have one, and each moves a part of it.
+TEST(NodeTraining, AveragesTheSameToTheBit) {
+    Settings settings;
+    settings.batch = 60;
+    settings.max_steps = 5;
+    settings.ema_decay = 0.9;
+    std::vector<std::vector<float>> averages;
+    for (const bool together : {false, true}) {
+        const Scratch scratch;
+        settings.checkpoints.directory = scratch.path();
+        outcome_of(together ? train_on({0, 0, 0}, settings) : train_apart(3, settings));
+        const auto path = checkpoint_path(scratch.path(), 5);
+        const auto manifest = read_manifest(path);
+        ASSERT_TRUE(manifest);
+        const auto first = read_parameter(path, *manifest, 0, "ema");
+        ASSERT_TRUE(first);
+        averages.push_back(*first);
+    }
+    EXPECT_EQ(averages[0], averages[1]);
 }
 
 // Over nodes the sums are added up in another order; all ranks have the same bits.

@@ -55,6 +55,7 @@ const std::map<std::string, Words> kTried{
     {"--lr-decay-iters", {"--lr-decay-iters=5"}},
     {"--lr-wsd-decay-iters", {"--lr-wsd-decay-iters=1"}},
     {"--lr-warmup-fraction", {"--lr-warmup-fraction=0.1"}},
+    {"--ema-decay", {"--ema-decay=0.99"}},
     {"--freeze", {"--freeze=ffn.1"}},
     {"--weight-decay", {"--weight-decay=0.1"}},
     {"--adam-beta1", {"--adam-beta1=0.5"}},
