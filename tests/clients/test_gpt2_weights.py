@@ -66,6 +66,20 @@ def test_pytorch_and_the_trainer_compute_the_same_before_and_after_a_training(de
     assert again["test_loss"] == pytest.approx(tuned["test_loss"], abs=1e-9)
 
 
+def test_adapters_apart_and_merged_compute_what_the_trainer_computes(desk):
+    desk.run(f"{desk.program} make base")
+    before = desk.summary(f"{TRAINER} {GPT} --init-from=base --steps=1 --lr=1e-30")
+    tuned = desk.summary(f"srun -N2 --ntasks-per-node=2 --dp-world=auto {TRAINER} {GPT} --batch-size=2 --init-from=base --steps=40 --lr=3e-2 "
+                         "--lora-rank=4 --checkpoint-dir=lora")
+    assert tuned["test_loss"] < before["test_loss"] - 0.3
+    apart = desk.run(f"{desk.program} lora base lora/step-000000040 tokens/{desk.validation} {desk.tested}").stdout
+    assert float(apart) == pytest.approx(tuned["test_loss"], abs=1e-4)
+    desk.run(f"{TRAINER} export --checkpoint=lora --output=merged")
+    assert desk.torch_loss("merged") == pytest.approx(tuned["test_loss"], abs=1e-4)
+    again = desk.summary(f"{TRAINER} evaluate --checkpoint-dir=lora --data-dir=tokens")
+    assert again["test_loss"] == pytest.approx(tuned["test_loss"], abs=1e-6)
+
+
 def test_a_checkpoint_comes_before_the_weights_and_ranks_read_the_same(desk):
     desk.run(f"{desk.program} make w")
     train = f"{TRAINER} {GPT} --init-from=w --checkpoint-dir=resumed"

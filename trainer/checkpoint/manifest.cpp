@@ -58,7 +58,8 @@ std::vector<Place> places_of(const Json& list, const std::vector<StoredVector>& 
         std::find_if(vectors.begin(), vectors.end(), [&](const auto& one) { return one.name == vector; });
     std::vector<Place> places;
     for (const auto& one : list) {
-        Place place{one.at("name").get<std::string>(), one.at("shape").get<Shape>(), count_of(one, "first")};
+        Place place{one.at("name").get<std::string>(), one.at("shape").get<Shape>(), count_of(one, "first"),
+                    one.value("frozen", false)};
         std::int64_t elements = 1;
         for (const std::int64_t size : place.shape)
             elements = size < 1 || elements > kMostElements / size ? kMostElements : elements * size;
@@ -71,8 +72,10 @@ std::vector<Place> places_of(const Json& list, const std::vector<StoredVector>& 
 
 Json json_of(const std::vector<Place>& places) {
     Json list = Json::array();
-    for (const auto& [name, shape, first] : places)
+    for (const auto& [name, shape, first, is_frozen] : places) {
         list.push_back({{"name", name}, {"shape", shape}, {"first", first}});
+        if (is_frozen) list.back()["frozen"] = true;
+    }
     return list;
 }
 
@@ -131,7 +134,7 @@ std::string text_of(const Manifest& manifest) {
     const EpochPlace place = place_of(progress.step, training);
     Json json{
         {"format", kFormat},
-        {"version", kCheckpointVersion},
+        {"version", std::ranges::any_of(training.parameters, &Place::is_frozen) ? kCheckpointVersion : 1},
         {"model", training.model},
         {"shape", training.shape},
         {"optimizer", training.optimizer},
@@ -171,9 +174,11 @@ Result<Manifest> manifest_of(std::string_view text) {
     try {
         const Json json = Json::parse(text);
         if (json.at("format") != kFormat) return wrong("is not a manifest of slurm-dp's trainer");
-        if (const auto version = json.at("version").get<std::int64_t>(); version != kCheckpointVersion)
+        if (const auto version = json.at("version").get<std::int64_t>();
+            version < 1 || version > kCheckpointVersion)
             return wrong(
-                "has version {} of the format, and this trainer reads version {}; take the trainer that "
+                "has version {} of the format, and this trainer reads versions 1 to {}; take the trainer "
+                "that "
                 "wrote it, or {} one",
                 version, kCheckpointVersion, version > kCheckpointVersion ? "a newer" : "an older");
         Manifest manifest;
@@ -224,6 +229,13 @@ Result<void> check_fits(const Manifest& manifest, const Continuation& now) {
                          join(split(name, '_'), "-"), value);
     DP_TRY(check_places(then.parameters, now.training.parameters, then.model));
     DP_TRY(check_places(then.buffers, now.training.buffers, then.model));
+    for (std::size_t i = 0; i < then.parameters.size(); ++i)
+        if (then.parameters[i].is_frozen && !now.training.parameters[i].is_frozen)
+            return wrong(
+                "was made with {} frozen, so it has no state of the optimizer for it; give the same "
+                "--freeze, "
+                "or one that freezes more",
+                then.parameters[i].name);
     if (then.optimizer != now.training.optimizer)
         return wrong("was made with {}; give --optimizer={}", then.optimizer, then.optimizer);
     if (then.seed != now.training.seed)
@@ -240,7 +252,13 @@ Result<void> check_fits(const Manifest& manifest, const Continuation& now) {
     for (const auto& name : now.vectors)
         if (std::none_of(manifest.vectors.begin(), manifest.vectors.end(),
                          [&](const StoredVector& one) { return one.name == name; }))
-            return wrong("lacks {}; it was written by another version of the trainer", name);
+            return name == "ema"
+                       ? wrong("has no average of the parameters to go on with; leave out --ema-decay")
+                       : wrong("lacks {}; it was written by another version of the trainer", name);
+    const bool averages = std::ranges::find(now.vectors, "ema") != now.vectors.end();
+    if (!averages &&
+        std::ranges::find(manifest.vectors, "ema", &StoredVector::name) != manifest.vectors.end())
+        return wrong("has an average of the parameters, which would end here; give --ema-decay, too");
     return {};
 }
 

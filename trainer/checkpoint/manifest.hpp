@@ -11,10 +11,11 @@
 //     DONE                      the SHA-256 of manifest.json; a directory without it is no checkpoint
 //
 // Numbers belong to vectors, which "vectors" lists by name and length: "values" (the parameters), the
-// optimizer's state ("velocity", or "m" and "v"), and "buffers", a model's other state. Of a vector of n
+// optimizer's state ("velocity", or "m" and "v"; with --ema-decay "ema", an average of the values), and "buffers", a model's other state. Of a vector of n
 // numbers, the shard of rank r of w has those from n * r / w to n * (r + 1) / w (rounded down), vector after
 // vector. "parameters" says where each parameter begins in "values" and in the optimizer's vectors; for
-// "buffers" the list of that name does. "version" rises when a reader of the older format would go wrong.
+// "buffers" the list of that name does. A parameter with "frozen" has no numbers in the optimizer's vectors, which end before it;
+// a checkpoint with such has version 2, any other version 1. "version" rises when a reader of the older format would go wrong.
 #pragma once
 
 #include <map>
@@ -26,13 +27,14 @@
 
 namespace dp::trainer {
 
-inline constexpr std::int64_t kCheckpointVersion = 1;
+inline constexpr std::int64_t kCheckpointVersion = 2;
 
 // Where the numbers of a parameter or buffer are in a vector.
 struct Place {
     std::string name;
     Shape shape;
     std::int64_t first;
+    bool is_frozen = false;  // a parameter that steps leave alone
 };
 
 // What must be equal for a training to resume from another: what the numbers mean, and which samples come

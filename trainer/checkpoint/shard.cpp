@@ -167,10 +167,13 @@ Result<void> verify_shard(const fs::path& checkpoint, const Manifest& manifest, 
 }
 
 Result<std::vector<float>> read_parameter(const fs::path& checkpoint, const Manifest& manifest,
-                                          std::size_t number) {
-    const auto values = std::ranges::find(manifest.vectors, "values", &StoredVector::name);
-    if (values == manifest.vectors.end()) return damaged(checkpoint, "lacks values");
+                                          std::size_t number, std::string_view vector) {
     const Place& place = manifest.training.parameters.at(number);
+    const std::string_view name = place.is_frozen ? "values" : vector;
+    const auto values = std::ranges::find(manifest.vectors, name, &StoredVector::name);
+    if (values == manifest.vectors.end()) return damaged(checkpoint, fmt::format("lacks {}", name));
+    if (elements_of(place.shape) > values->elements - place.first)
+        return damaged(checkpoint, fmt::format("is damaged: {} ends before {}", name, place.name));
     std::vector<float> numbers(static_cast<std::size_t>(elements_of(place.shape)));
     DP_TRY(read_numbers(checkpoint, manifest, static_cast<std::size_t>(values - manifest.vectors.begin()),
                         place.first, numbers));
@@ -193,6 +196,7 @@ Result<void> read_vectors(const fs::path& checkpoint, const Manifest& manifest,
             continue;
         }
         for (std::size_t i = 0; i < now.size(); ++i) {
+            if (vector.name != "values" && manifest.training.parameters[i].is_frozen) continue;
             const std::int64_t count = elements_of(now[i].part.whole),
                                then = manifest.training.parameters[i].first;
             if (count > stored->elements - then)

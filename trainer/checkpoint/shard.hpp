@@ -49,9 +49,9 @@ Result<WrittenShard> write_shard(const std::filesystem::path& file, const std::v
 Result<void> verify_shard(const std::filesystem::path& checkpoint, const Manifest& manifest,
                           std::int64_t rank);
 
-// The values of the parameter that the manifest has in this place.
+// The values of the parameter that the manifest has in this place, or their average ("ema") if it is not frozen.
 Result<std::vector<float>> read_parameter(const std::filesystem::path& checkpoint, const Manifest& manifest,
-                                          std::size_t number);
+                                          std::size_t number, std::string_view vector = "values");
 
 // Fills this rank's part of the vectors from the shards. For vectors laid out like the parameters, moves each
 // parameter, or the part of it that is here, from its old place (Manifest::training) to its current one.

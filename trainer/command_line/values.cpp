@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/command_line/values.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -96,6 +98,23 @@ Format<fs::path> path(const char* type, PathOf what) {
 
 Format<std::string> any_text(const char* type) {
     return {type, [](const std::string& text) { return Try<std::string>(text); }};
+}
+
+Format<std::vector<std::string>> words(const char* type) {
+    const auto parse = [](const std::string& given) -> Try<std::vector<std::string>> {
+        std::vector<std::string> all;
+        for (std::size_t from = 0, end = 0; end < given.size() || from == 0; from = end + 1) {
+            end = std::min(given.find(',', from), given.size());
+            if (end == from)
+                return dp::fail(fmt::format("'{}' is not words with a comma between two of them", given));
+            all.push_back(given.substr(from, end - from));
+        }
+        return all;
+    };
+    const auto text = [](const std::vector<std::string>& all) {
+        return all.empty() ? "none" : fmt::format("{}", fmt::join(all, ","));
+    };
+    return {type, parse, text};
 }
 
 }  // namespace dp::trainer

@@ -39,6 +39,8 @@ Format<std::int64_t> size_in_bytes();
 enum class PathOf { anything, existing, existing_directory };
 Format<std::filesystem::path> path(const char* type, PathOf what = PathOf::anything);
 Format<std::string> any_text(const char* type);
+// Words with commas between them, none of them empty.
+Format<std::vector<std::string>> words(const char* type);
 
 // One of a few words. `also`: what other programs call the same.
 template <typename T>

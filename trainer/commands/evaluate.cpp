@@ -182,7 +182,7 @@ Result<void> evaluate(const EvaluateOptions& options, Clock::time_point started)
     Report report(facts == nullptr || facts->rank == 0, false);
     const bool is_primary = facts == nullptr || facts->rank == 0;
 
-    const auto saved = open_saved_model("--checkpoint-dir", options.checkpoint);
+    const auto saved = open_saved_model("--checkpoint-dir", options.checkpoint, {"", "", options.averaged});
     DP_TRY(agree_on(world, kFirstCheck, saved.map(which),
                     "name one checkpoint, such as DIR/step-000000100, if a training writes there now"));
     DP_TRY(agree_on_each(world, values_alike(options), "give all ranks the same"));

@@ -27,6 +27,7 @@ struct EvaluateOptions {
     DeviceChoice device = DeviceChoice::automatic;
     std::vector<std::filesystem::path> tasks;  // of questions for gpt
     std::optional<std::filesystem::path> json;
+    bool averaged = false;  // the weights' average instead of them
 };
 
 // Of all ranks together.

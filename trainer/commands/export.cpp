@@ -70,22 +70,32 @@ class WholeDirectory {
     }
 };
 
-// The tensors of the file, in the order of the checkpoint's parameters, which are those of this gpt.
-Result<std::vector<Gpt2Tensor>> tensors_of(const SavedModel& saved) {
-    const auto model = make_language_model(saved.shape.gpt);
-    DP_TRY(check_parameters(saved, *model));
-    std::vector<Gpt2Tensor> tensors;
-    for (const auto& one : model->parameters().all()) tensors.push_back(gpt2_tensor(one.name, one.shape));
-    return tensors;
+// The values of a parameter, with what its adapter adds.
+Result<std::vector<float>> values_of(const SavedModel& saved, const Parameter& one) {
+    const auto read = [&](const Parameter& of) {
+        return read_parameter(saved.path, saved.manifest, of.number, saved.averaged ? "ema" : "values");
+    };
+    auto values = DP_TRY(read(one));
+    if (one.adapter == nullptr) return values;
+    const auto a = DP_TRY(read(one.adapter->a())), b = DP_TRY(read(one.adapter->b()));
+    return merged(values, a, b, saved.shape.gpt.lora_rank, one.adapter->scale());
 }
 
 Result<void> write_weights(const SavedModel& saved, const fs::path& file) {
-    const auto tensors = DP_TRY(tensors_of(saved));
+    const auto model = make_language_model(saved.shape.gpt);
+    DP_TRY(check_parameters(saved, *model));
+    std::vector<const Parameter*> parameters;
     std::vector<NewTensor> written;
-    for (const auto& one : tensors) written.push_back({"transformer." + one.name, one.shape});
+    for (const auto& one : model->parameters().all()) {
+        if (one.is_adapter) continue;
+        const Gpt2Tensor tensor = gpt2_tensor(one.name, one.shape);
+        parameters.push_back(&one);
+        written.push_back({"transformer." + tensor.name, tensor.shape});
+    }
     const auto numbers = [&](std::size_t i) -> Result<std::vector<float>> {
-        auto values = DP_TRY(read_parameter(saved.path, saved.manifest, i));
-        if (tensors[i].is_transposed) values = transposed(values, tensors[i].shape[1], tensors[i].shape[0]);
+        auto values = DP_TRY(values_of(saved, *parameters[i]));
+        const Gpt2Tensor tensor = gpt2_tensor(parameters[i]->name, parameters[i]->shape);
+        if (tensor.is_transposed) values = transposed(values, tensor.shape[1], tensor.shape[0]);
         return values;
     };
     return write_tensors(file, written, numbers, Fault::usage);
@@ -112,8 +122,8 @@ Result<std::string_view> write_tokenizer(const Tokenizer* tokenizer, const fs::p
 }  // namespace
 
 Result<void> export_model(const ExportOptions& options) {
-    const auto saved =
-        DP_TRY(open_saved_model("--checkpoint", options.checkpoint, {"gpt", "can be exported"}));
+    const auto saved = DP_TRY(
+        open_saved_model("--checkpoint", options.checkpoint, {"gpt", "can be exported", options.averaged}));
     const auto tokenizer = DP_TRY(tokenizer_of(options, saved.shape.gpt));
     WholeDirectory output(options.output);
     DP_TRY(output.make());

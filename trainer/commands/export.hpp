@@ -16,6 +16,7 @@ struct ExportOptions {
     std::string format = "safetensors";
     std::optional<std::filesystem::path> data_directory;  // of the tokenizer
     std::filesystem::path output;                         // the directory to make
+    bool averaged = false;                                // the weights' average instead of them
 };
 
 // Leaves a whole directory or none, and says what it has written.

@@ -41,8 +41,8 @@ std::size_t pick_token(std::span<const float> logits, const Drawing& how, Random
 }
 
 Result<void> generate(const GenerateOptions& options) {
-    const auto saved =
-        DP_TRY(open_saved_model("--checkpoint-dir", options.checkpoint_directory, {"gpt", "generates text"}));
+    const auto saved = DP_TRY(open_saved_model("--checkpoint-dir", options.checkpoint_directory,
+                                               {"gpt", "generates text", options.averaged}));
     const GptShape& shape = saved.shape.gpt;
     auto tokenizer = DP_TRY(open_tokenizer(options.data_directory));
     DP_TRY(check_vocabulary(tokenizer->vocabulary(), options.data_directory, shape));

@@ -29,6 +29,7 @@ struct GenerateOptions {
     Drawing drawing;
     std::uint64_t seed = 1;
     Precision precision = Precision::fp32;  // of what flows through the model
+    bool averaged = false;                  // with the weights' average
 };
 
 std::size_t pick_token(std::span<const float> logits, const Drawing& how, Random& random);

@@ -12,6 +12,7 @@
 #include "trainer/commands/parallel_choice.hpp"
 #include "trainer/commands/preparation.hpp"
 #include "trainer/commands/run.hpp"
+#include "trainer/models/freezing.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -141,7 +142,7 @@ Result<void> info(const Options& given) {
     for (const std::int64_t stage : {std::int64_t{0}, std::int64_t{parallel.pipeline} - 1}) {
         options.shape.gpt.layout =
             layout_of(parallel, stage * parallel.stride(Dimension::pipeline), options.training);
-        auto of_stage = chosen.make(options.shape);
+        auto of_stage = make_model(chosen, options.shape);
         DP_TRY(check_countable(chosen, *of_stage, options.training.batch));
         if (!device) device = DP_TRY(copying_device(options, *of_stage));
         // The data set is not opened for this.
@@ -158,6 +159,8 @@ Result<void> info(const Options& given) {
     print_parameters(model->parameters());
     fmt::print("\n");
     print_row("parameters", "", std::to_string(count));
+    if (const auto trained = trained_count(model->parameters()); trained < count)
+        print_row("of these trained", "", std::to_string(trained));
     print_needs(options, needs);
     print_row("per sample, both passes", "", fmt::format("{:.3f} MFLOP", flops / 1e6));
     print_row("per step and rank", "",

@@ -54,6 +54,11 @@ Format<Precision> precision_name() {
     return one_of<Precision>({{"fp32", Precision::fp32}, {"bf16", Precision::bf16}});
 }
 
+constexpr const char* kWhichWeights = "ema: the average that --ema-decay kept (default: last)";
+Format<bool> which_weights() {
+    return one_of<bool>({{"last", false}, {"ema", true}});
+}
+
 void add_model(OptionList& list, Options& o) {
     list.heading("Model");
     list.add("--model", o.model, one_of(names_of(kModels)),
@@ -91,6 +96,10 @@ void add_model(OptionList& list, Options& o) {
         "gpt: order of the micro-batches (default: 1f1b)", kCourse);
     gpt("--init-from", o.init_from, path("DIR|FILE"),
         "gpt: GPT-2's weights to begin with, in the safetensors format; a checkpoint comes first", kCourse);
+    gpt("--lora-rank", shape.lora_rank, whole(1, 65536),
+        "gpt: learn only LoRA adapters of c_attn, of this rank", kIdentity);
+    gpt("--lora-alpha", shape.lora_alpha, whole(1, 65536),
+        "gpt: scales what they add by this / rank (default: 2 x rank)", kIdentity);
     gpt("--init-method-std", shape.initial_deviation, positive("0.02", Bits::fp32),
         "gpt: standard deviation of the initial weights (default: 0.02)", kCourse);
     gpt("--hidden-dropout", shape.hidden_dropout, number(0, 1, "0.1"),
@@ -157,6 +166,10 @@ void add_optimizer(OptionList& list, Options& o) {
              "wsd: the last of these, in which the rate falls (default: a tenth)", kCourse);
     list.add("--lr-warmup-fraction", rate.warmup, number(0, 1, "0.01"),
              "the part of these steps in which the rate rises from 0 (default: 0)", kCourse);
+    list.add("--ema-decay", training.ema_decay, number(0, 1, "0.999"),
+             "also keep a moving average of the weights (evaluate --weights=ema)", kCostIfGiven);
+    list.add("--freeze", o.shape.freeze, words("NAME,..."),
+             "parameters that keep their values, such as wte,h.*.attn (trainer info)", kCost);
     list.add("--weight-decay", training.weight_decay, number(0, 1e9, "0.1"),
              "of all parameters but biases and norm gains (default: 0)", kCourse);
     list.add("--adam-beta1", constants.beta1, number(0, 1, "0.9"),
@@ -186,7 +199,7 @@ void add_optimizer(OptionList& list, Options& o) {
 void add_data_and_device(OptionList& list, Options& o) {
     constexpr Uses kPlaceOfData =
         own_of_a_rank("nodes may keep the data in different places; the contents are compared");
-    list.heading("Data and device");
+    list.heading("Data, device and cache");
     list.add("--data-dir", o.data.directory, path("DIR"),
              fmt::format("the data set (default: {})", kFashionMnistDirectory.string()), kPlaceOfData);
     auto& mix =
@@ -214,9 +227,9 @@ void add_data_and_device(OptionList& list, Options& o) {
     list.add("--memory-limit", o.device.memory_limit, size_in_bytes(),
              "use no more of the device's memory, such as 2GiB",
              own_of_a_rank("all ranks use the smallest limit"));
-    list.heading("Cache of `trainer compile`");
     list.add("--cache-dir", o.cache.directory, path("DIR"),
-             "or none (default: $XDG_CACHE_HOME/slurm-dp, else ~/.cache/slurm-dp)", kCacheOfNode);
+             "of `trainer compile`, or none (default: $XDG_CACHE_HOME/slurm-dp, else ~/.cache/slurm-dp)",
+             kCacheOfNode);
     list.flag("--no-cache", o.cache.off, "do not use it", kCacheOfNode);
 }
 
@@ -360,6 +373,7 @@ OptionList export_options(ExportOptions& options) {
     list.add("--data-dir", options.data_directory, path("DIR"),
              "the data that it was trained on: also write its tokenizer, if it is GPT-2's", kAlone);
     list.add("--output", options.output, path("DIR"), "the directory to make", kAlone).is_required = true;
+    list.add("--weights", options.averaged, which_weights(), kWhichWeights, kAlone);
     return list;
 }
 
@@ -380,6 +394,7 @@ OptionList evaluate_options(EvaluateOptions& options) {
     list.add("--tasks", options.tasks, path("FILE...", PathOf::existing),
              "gpt: questions with choices, or texts whose last word is asked for, as lines of JSON",
              kPlaceOfNode);
+    list.add("--weights", options.averaged, which_weights(), kWhichWeights, kCourse);
     list.add("--json", options.json, path("FILE"), "also write the last line to this file", kWrittenByRank0);
     return list;
 }
@@ -438,6 +453,7 @@ OptionList generate_options(GenerateOptions& options) {
              kAlone);
     list.add("--precision", options.precision, precision_name(),
              "of activations, whatever it was trained in (default: fp32)", kAlone);
+    list.add("--weights", options.averaged, which_weights(), kWhichWeights, kAlone);
     return list;
 }
 

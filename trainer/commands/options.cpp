@@ -20,10 +20,12 @@ constexpr const char* kFooter =
     "Nothing is scaled by the number of ranks: with the same global batch (--batch-size x ranks) and seed "
     "any\n"
     "number trains the same. Options may have underscores. The last line of rank 0 is a summary in JSON.\n\n"
-    "Exit codes: 0 trained; 1 ranks differ, or the loss is NaN or infinite; 2 wrong options, data or\n"
-    "checkpoint; 3 `prepare` could not download or write; 4 ranks missing or lost; 5 no such device, or out\n"
-    "of memory; 6 --min-throughput or --max-throughput; 7 stopped by a signal, and the same command\n"
-    "resumes; 8 a checkpoint could not be written. More in dp-trainer(1).";
+    "Exit codes: 0 trained; 1 ranks differ, or the loss is NaN or infinite; 2 wrong options, data or "
+    "checkpoint; 3 `prepare` could\n"
+    "not download or write; 4 ranks missing or lost; 5 no such device, or out of memory; 6 --min-throughput "
+    "or --max-throughput; 7\n"
+    "stopped by a signal, and the same command resumes; 8 a checkpoint could not be written. More in "
+    "dp-trainer(1).";
 
 // In the order of the enumeration.
 constexpr std::array<std::string_view, 11> kCommands{

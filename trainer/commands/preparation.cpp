@@ -7,9 +7,11 @@
 #include <cstdlib>
 
 #include "trainer/checkpoint/directory.hpp"
+#include "trainer/commands/freezing.hpp"
 #include "trainer/compile/cache.hpp"
 #include "trainer/data/tokenizer.hpp"
 #include "trainer/memory/available.hpp"
+#include "trainer/models/freezing.hpp"
 #include "trainer/models/gpt.hpp"
 #include "trainer/models/gpt2_weights.hpp"
 #include "trainer/prepare/corpus.hpp"
@@ -41,7 +43,7 @@ Result<void> refuse_foreign(Options& options) {
 std::unique_ptr<Model> recomputing_model(const ModelInfo& info, ModelShape shape) {
     if (info.name != "gpt" || shape.gpt.recompute) return nullptr;
     shape.gpt.recompute = true;
-    return info.make(shape);
+    return make_model(info, shape);
 }
 
 }  // namespace
@@ -89,6 +91,7 @@ Options completed(Options options, const ModelInfo& info) {
         if (!options.gave("--seq-length")) gpt.sequence = size->sequence;
     }
     options.gpt_size.clear();
+    if (!options.gave("--lora-alpha")) gpt.lora_alpha = 2 * gpt.lora_rank;
 
     OutputOptions& output = options.output;
     if (!tells_steps(output.style) && !output.metrics && !output.tensorboard) output.log_interval = 0;
@@ -112,6 +115,11 @@ Result<void> fit(Options& options, std::optional<std::int64_t> vocabulary) {
             Fault::usage,
             "--hidden-size {} is not a multiple of --num-attention-heads {}; give one that is, such as {}",
             gpt.hidden, gpt.heads, (gpt.hidden / gpt.heads + 1) * gpt.heads);
+    if (gpt.lora_rank == 0 && options.gave("--lora-alpha"))
+        return fail(Fault::usage, "--lora-alpha scales adapters, and there are none; give --lora-rank, too");
+    if (gpt.lora_rank > gpt.hidden)
+        return fail(Fault::usage, "--lora-rank {} is more than --hidden-size, which is {}; give less",
+                    gpt.lora_rank, gpt.hidden);
     if (vocabulary && gpt.vocabulary < *vocabulary)
         return fail(
             Fault::usage, "--vocab-size {} is smaller than the data's, {}; {}", gpt.vocabulary, *vocabulary,
@@ -124,7 +132,7 @@ Result<void> fit(Options& options, std::optional<std::int64_t> vocabulary) {
                     "{} ranks cannot divide a vocabulary of {} tokens; give a smaller --tensor-parallel",
                     gpt.layout.tensor_ranks, gpt.vocabulary);
     options.data.vocabulary = gpt.vocabulary;
-    return {};
+    return check_freeze(*find_model(options.model), options.shape);
 }
 
 Result<std::optional<std::int64_t>> vocabulary_for(const Options& options) {
@@ -258,7 +266,7 @@ Result<Prepared> prepare_training(Options options, const ModelInfo& info, const 
         return fail(Fault::usage,
                     "only CPUs divide a model as yet, and the trainer chose {}; give --device=cpu",
                     opened.device->name());
-    auto model = info.make(options.shape);
+    auto model = make_model(info, options.shape);
     auto recomputing = recomputing_model(info, options.shape);
     return Prepared{&info,
                     std::move(options),

@@ -22,6 +22,7 @@
 #include "trainer/compile/compiled.hpp"
 #include "trainer/devices/cpu/cpu.hpp"
 #include "trainer/memory/available.hpp"
+#include "trainer/models/freezing.hpp"
 #include "trainer/parallel/agreement.hpp"
 #include "trainer/parallel/consistency.hpp"
 #include "trainer/parallel/profiled_communicator.hpp"
@@ -48,12 +49,15 @@ std::string describe(const Prepared& run, const Ranks& ranks) {
     const std::int64_t data = ranks.data.size(), all = ranks.world.size();
     const std::string division =
         all == data ? "" : fmt::format("{} ranks, {}; ", all, division_of(ranks, training.accumulate));
+    const std::int64_t count = run.model->parameters().whole_count(),
+                       trained = trained_count(run.model->parameters());
     return fmt::format(
-        "{}: {} parameters on {}{}; {}{} rank{} x batch {}{} = global batch {}; {} training and {} test "
+        "{}: {} parameters{} on {}{}; {}{} rank{} x batch {}{} = global batch {}; {} training and {} test "
         "samples from {}",
-        run.info->name, run.model->parameters().whole_count(), run.device().description(),
-        training.precision == Precision::bf16 ? ", in bf16" : "", division, data, data == 1 ? "" : "s",
-        training.batch, training.accumulate > 1 ? fmt::format(" x {}", training.accumulate) : "",
+        run.info->name, count, trained < count ? fmt::format(", {} of them trained,", trained) : "",
+        run.device().description(), training.precision == Precision::bf16 ? ", in bf16" : "", division, data,
+        data == 1 ? "" : "s", training.batch,
+        training.accumulate > 1 ? fmt::format(" x {}", training.accumulate) : "",
         training.batch * training.accumulate * data, run.data.train.count, run.data.test.count,
         run.data.source);
 }

@@ -13,6 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::int64_t kLargestAdapter = 65536;  // as the options have it
+
 // Model::shape() backwards.
 Result<ModelShape> shape_in(const Manifest& manifest, const Model& like) {
     ModelShape shape;
@@ -27,6 +29,15 @@ Result<ModelShape> shape_in(const Manifest& manifest, const Model& like) {
         if (found == told.end() || found->second < 1)
             return fail(Fault::usage, "the manifest lacks {}; it is damaged", name);
         *std::ranges::find(sizes, name, [](const auto& one) { return one.first; })->second = found->second;
+    }
+    // Of adapters, if there are any.
+    for (const auto& [name, size] :
+         {std::pair{"lora_rank", &shape.gpt.lora_rank}, {"lora_alpha", &shape.gpt.lora_alpha}}) {
+        const auto found = told.find(name);
+        if (found == told.end()) continue;
+        if (found->second < 1 || found->second > kLargestAdapter)
+            return fail(Fault::usage, "the manifest's {} is {}; it is damaged", name, found->second);
+        *size = found->second;
     }
     if (shape.gpt.hidden % shape.gpt.heads != 0)
         return fail(Fault::usage,
@@ -48,7 +59,12 @@ Result<SavedModel> open_one(const fs::path& path, const WantedModel& wanted) {
                     path.string(), model);
     for (std::int64_t rank = 0; rank < manifest.world(); ++rank) DP_TRY(verify_shard(path, manifest, rank));
     const auto shape = DP_TRY(shape_in(manifest, *info->make({})));
-    return SavedModel{path, std::move(manifest), info, shape};
+    const auto average = std::ranges::find(manifest.vectors, "ema", &StoredVector::name);
+    if (wanted.averaged && average == manifest.vectors.end())
+        return fail(Fault::usage,
+                    "{}: has no average of the weights; leave out --weights, or train with --ema-decay",
+                    path.string());
+    return SavedModel{path, std::move(manifest), info, shape, wanted.averaged};
 }
 
 }  // namespace
@@ -91,6 +107,9 @@ Result<void> load_values(const SavedModel& saved, const Model& model, Device& de
     std::vector<Vector> vectors{{"values", parameters.values(), true}};
     if (parameters.buffers()) vectors.push_back({"buffers", parameters.buffers(), false});
     DP_TRY(read_vectors(saved.path, saved.manifest, placed_parts(parameters), vectors, device));
+    if (saved.averaged)  // all but what is frozen
+        DP_TRY(read_vectors(saved.path, saved.manifest, placed_parts(parameters),
+                            {{"ema", parameters.values(), true}}, device));
     parameters.refresh_compute_copy(device);
     return device.status();
 }

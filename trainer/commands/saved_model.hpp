@@ -18,11 +18,13 @@ struct SavedModel {
     Manifest manifest;
     const ModelInfo* info;
     ModelShape shape;
+    bool averaged = false;  // its parameters are the average that was saved (--weights=ema)
 };
 
 // What a subcommand does with it, for errors: "only gpt `use`". Of no model in particular: `model` is "".
 struct WantedModel {
     std::string_view model, use;
+    bool averaged = false;
 };
 
 // `path`: a directory of checkpoints, of which the newest whole one is taken, or a checkpoint. `option`: its name, for errors.

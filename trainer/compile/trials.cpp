@@ -11,6 +11,7 @@
 #include "trainer/base/communicator.hpp"
 #include "trainer/base/statistics.hpp"
 #include "trainer/devices/cpu/cpu.hpp"
+#include "trainer/models/freezing.hpp"
 #include "trainer/training/training.hpp"
 
 namespace dp::trainer {
@@ -57,7 +58,7 @@ Result<StepTime> time_of(const Trial& trial, Device& device, std::int64_t steps)
     Settings settings = trial.settings;
     settings.checkpoints = {};  // nothing resumes from this
     settings.log_every = 0;
-    const auto model = trial.info.make(trial.shape);
+    const auto model = make_model(trial.info, trial.shape);
     SingleCommunicator alone;
     Stopwatch watch(device);
     DP_TRY(repeat_step(trial.info, *model, trial.data, settings, device, alone, steps, watch));

@@ -57,7 +57,8 @@ bool adds_in_order(const Model& model, const Device* device, std::int64_t world)
 
 MemoryNeeds estimate_memory(const MemoryCase& c) {
     const auto& [model, settings, data, world, device, sharing, recomputing] = c;
-    const std::int64_t padded = model.parameters().padded_count(), parameters = padded * kNumber;
+    const std::int64_t padded = model.parameters().padded_count(), parameters = padded * kNumber,
+                       learned = model.parameters().learned_count(), gradients = learned * kNumber;
     std::int64_t buffers = 0;
     for (const Buffer& buffer : model.parameters().all_buffers())
         buffers += elements_of(buffer.shape) * kNumber;
@@ -67,20 +68,21 @@ MemoryNeeds estimate_memory(const MemoryCase& c) {
     const auto flowing = static_cast<std::int64_t>(size_of(type));
     needs.parameters = largest_shard(parameters, sharing) + buffers;
     if (type != Type::f32) needs.parameters += largest_shard(padded * flowing, sharing);
-    needs.gradients = parameters;
+    needs.parameters += model.parameters().merged_bytes(type);
+    needs.gradients = gradients + model.parameters().unread_count() * kNumber;
     if (adds_in_order(model, device, world))
-        needs.gradients += largest_shard(parameters, sharing);
+        needs.gradients += largest_shard(gradients, sharing);
     else if (settings.accumulate > 1)
-        needs.gradients += parameters;
-    needs.optimizer = state_per_parameter(settings.optimizer) * (settings.shard_optimizer
-                                                                     ? largest_shard(padded, world) * kNumber
-                                                                     : largest_shard(parameters, sharing));
+        needs.gradients += gradients;
+    const std::int64_t state = state_per_parameter(settings.optimizer) + (settings.ema_decay ? 1 : 0),
+                       scratch = settings.ema_decay ? kAverageScratch * kNumber : 0;
+    needs.optimizer = scratch + state * (settings.shard_optimizer ? largest_shard(learned, world) * kNumber
+                                                                  : largest_shard(gradients, sharing));
     // A copy of another rank's part, its values and, if they are clipped, its gradients. On GPUs also this rank's own values.
     if (settings.shard_optimizer && settings.peer_copy > 0 && world > 1) {
         const bool keeps_own = device != nullptr && device->name() == "cuda";
-        needs.optimizer +=
-            (1 + state_per_parameter(settings.optimizer) + (settings.clip ? 1 : 0) + (keeps_own ? 1 : 0)) *
-            largest_shard(padded, world) * kNumber;
+        needs.optimizer += scratch + (1 + state + (settings.clip ? 1 : 0) + (keeps_own ? 1 : 0)) *
+                                         largest_shard(learned, world) * kNumber;
     }
     if (sharing > 1) needs.shared = settings.shard_optimizer ? "parameters" : "parameters and optimizer";
     const std::int64_t rows = std::max(settings.batch, test_batch);

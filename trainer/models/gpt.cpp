@@ -87,6 +87,7 @@ class Gpt final : public LanguageModel, public Stage {
         }
         is_here_ = is_last;
         last_norm_ = norm("ln_f");
+        if (shape.lora_rank > 0) parameters_.freeze([](const Parameter& one) { return !one.is_adapter; });
     }
 
     void place(Device& device, std::optional<std::uint64_t> seed, std::int64_t rows, Type type) override {
@@ -137,7 +138,8 @@ class Gpt final : public LanguageModel, public Stage {
 
     Stage* stage() override { return layout_.stages > 1 ? this : nullptr; }
     const Parameter* shared() const override {
-        return layout_.is_first_stage() || layout_.is_last_stage() ? table_ : nullptr;
+        const bool is_end = layout_.is_first_stage() || layout_.is_last_stage();
+        return is_end && !table_->is_frozen ? table_ : nullptr;
     }
 
     void forward(std::int64_t slot, const Batch& batch) override {
@@ -167,6 +169,7 @@ class Gpt final : public LanguageModel, public Stage {
         drop(kEmbedding, dx, dx);
         device_->zero(positions_->gradient);
         if (!layout_.is_last_stage()) device_->zero(table_->gradient);  // else the head has begun it
+        if (table_->is_frozen && positions_->is_frozen) return parameters_.completed(*table_);
         if (layout_.divides_layers())
             device_->embed_part_backward(batch.x, dx, words_, table_->gradient, positions_->gradient);
         else
@@ -182,11 +185,14 @@ class Gpt final : public LanguageModel, public Stage {
     }
 
     std::map<std::string, std::int64_t> shape() const override {
-        return {{"num_layers", shape_.layers},
-                {"hidden_size", shape_.hidden},
-                {"num_attention_heads", shape_.heads},
-                {"seq_length", shape_.sequence},
-                {"vocab_size", shape_.vocabulary}};
+        std::map<std::string, std::int64_t> all{{"num_layers", shape_.layers},
+                                                {"hidden_size", shape_.hidden},
+                                                {"num_attention_heads", shape_.heads},
+                                                {"seq_length", shape_.sequence},
+                                                {"vocab_size", shape_.vocabulary}};
+        if (shape_.lora_rank > 0)
+            all.insert({{"lora_rank", shape_.lora_rank}, {"lora_alpha", shape_.lora_alpha}});
+        return all;
     }
 
     std::int64_t targets_per_sample() const override { return shape_.sequence; }
@@ -292,7 +298,10 @@ class Gpt final : public LanguageModel, public Stage {
             return row_part(std::move(shape), blocks, layout_.tensor_rank, layout_.tensor_ranks);
         };
         const std::int64_t outputs = weight[0];
-        return linear(name, share(std::move(weight)), share({outputs}), initial, Cut::outputs);
+        Weights w = linear(name, share(std::move(weight)), share({outputs}), initial, Cut::outputs);
+        if (blocks == kQueriesKeysValues && shape_.lora_rank > 0)
+            parameters_.adapt(*w.weight, shape_.lora_rank, shape_.lora_alpha);
+        return w;
     }
     Weights row_parallel(const std::string& name, Shape weight, Initial initial) {
         const std::int64_t outputs = weight[0];
@@ -411,7 +420,9 @@ class Gpt final : public LanguageModel, public Stage {
         if (tensor_ranks_.wait) tensor_ranks_.wait();
     }
     void backward_parameters(const Weights& w, const Tensor& dy, const Tensor& x) {
-        device_->linear_backward_parameters(dy, x, w.weight->gradient, w.bias->gradient);
+        if (w.weight->wants_gradient() || w.bias->wants_gradient())
+            device_->linear_backward_parameters(dy, x, w.weight->gradient, w.bias->gradient);
+        if (w.weight->adapter != nullptr) w.weight->adapter->backward(*device_);
     }
 
     // x + attention(norm(x)), then that + down(gelu(up(norm(that)))).
@@ -462,7 +473,8 @@ class Gpt final : public LanguageModel, public Stage {
             const Tensor dx = gradients_.narrow.view(from * c, {rows, c});
             device_->linear_backward_input(logits, head_weights(), dx);
             if (layout_.divides_layers()) start_sum(dx);
-            device_->linear_backward_parameters(logits, x, table_->with_spare_rows(table_->gradient), {},
+            if (!table_->is_frozen)
+                device_->linear_backward_parameters(logits, x, table_->with_spare_rows(table_->gradient), {},
                                                 from == 0 ? Write::set : Write::add);
             if (layout_.divides_layers()) wait_sums();
         }

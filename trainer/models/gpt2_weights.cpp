@@ -202,7 +202,8 @@ Result<Gpt2Weights> Gpt2Weights::open(const fs::path& from, const GptShape& shap
     }
     weights.tensors_ = DP_TRY(by_name(weights.files_, from));
     std::vector<Gpt2Tensor> expected;
-    for (const auto& one : declared.all()) expected.push_back(gpt2_tensor(one.name, one.part.whole));
+    for (const auto& one : declared.all())
+        if (!one.is_adapter) expected.push_back(gpt2_tensor(one.name, one.part.whole));
     if (const auto fits = check_model(weights.tensors_, config, shape, expected); !fits)
         return refuse(fits.error().message);
     return weights;
@@ -211,6 +212,7 @@ Result<Gpt2Weights> Gpt2Weights::open(const fs::path& from, const GptShape& shap
 Result<std::uint64_t> Gpt2Weights::load(const ParameterSet& parameters, Device& device) const {
     std::uint64_t hash = 0xCBF29CE484222325u;  // FNV-1a of 32 bits at a time
     for (const auto& one : parameters.all()) {
+        if (one.is_adapter) continue;
         const Gpt2Tensor in_file = gpt2_tensor(one.name, one.part.whole);
         const FileTensor& tensor = *tensors_.at(in_file.name);
         std::vector<float> numbers(static_cast<std::size_t>(tensor.elements()));

@@ -111,7 +111,8 @@ class LinearLayer : public Layer {
     void backward(const Tensor& x, const Tensor& dx) {
         const Tensor dy = gradient(x.rows());
         if (activation_ == Activation::relu) device_->relu_backward(output(x.rows()), dy, dy);
-        device_->linear_backward_parameters(dy, x, weight_->gradient, bias_->gradient);
+        if (!weight_->is_frozen || !bias_->is_frozen)
+            device_->linear_backward_parameters(dy, x, weight_->gradient, bias_->gradient);
         parameters_->completed(*weight_);
         if (dx) device_->linear_backward_input(dy, weight_->compute_copy, dx);
     }
@@ -153,7 +154,8 @@ class ConvolutionLayer : public Layer {
     void backward(const Tensor& x, const Tensor& dx) {
         const Tensor dy = gradient(x.rows());
         if (activation_ == Activation::relu) device_->relu_backward(output(x.rows()), dy, dy);
-        device_->convolve_backward_parameters(shape_, dy, x, weight_->gradient, bias_->gradient);
+        if (!weight_->is_frozen || !bias_->is_frozen)
+            device_->convolve_backward_parameters(shape_, dy, x, weight_->gradient, bias_->gradient);
         parameters_->completed(*weight_);
         if (dx) device_->convolve_backward_input(shape_, dy, weight_->compute_copy, dx);
     }

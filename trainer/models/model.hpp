@@ -154,6 +154,8 @@ struct GptShape {
     float hidden_dropout = 0;         // in training, of the embedding and of what is added to the stream
     float attention_dropout = 0;      // in training, of attention's weights
     Layout layout = {};               // which part of it a rank has; no part of the shape
+    // Of the adapters of attention's first linear layer, all that is then learnt (low_rank.hpp); 0: there are none.
+    std::int64_t lora_rank = 0, lora_alpha = 0;
 };
 
 // A model's options; models ignore those that they do not have.
@@ -161,6 +163,7 @@ struct ModelShape {
     std::int64_t image_size = 256;  // unet2d: of a side
     std::int64_t features = 32;     // unet2d: channels of the first level
     GptShape gpt;
+    std::vector<std::string> freeze = {};  // of any model (freezing.hpp); no part of the shape
 };
 
 // A model's defaults. `defaults` are what the trainer runs without options: they converge for any world of 1

@@ -19,6 +19,7 @@
 #include "trainer/base/parameter_part.hpp"
 #include "trainer/base/partition.hpp"
 #include "trainer/devices/device.hpp"
+#include "trainer/models/low_rank.hpp"
 
 namespace dp::trainer {
 
@@ -54,12 +55,17 @@ struct Parameter {
     Initial initial;
     std::size_t number;  // in the order of declaration
     SpareRows spare;
+    bool is_frozen = false;   // keeps its values (ParameterSet::freeze)
+    bool is_adapter = false;  // one of the two of `adapter`, of another
+    const LowRank* adapter = nullptr;
     std::int64_t first = 0;  // of its elements in the memory of all; set by ParameterSet::place, as the rest
     std::int64_t whole_first = 0;  // the same where a rank has the whole model
     Tensor value = {};             // f32: what is learnt
     Tensor compute_copy = {};      // what operations take: `value`, or its copy in bf16
-    Tensor gradient = {};          // f32
+    Tensor gradient = {};          // f32; of a frozen one memory to write to that nobody reads
 
+    // Whether anybody reads its gradient.
+    bool wants_gradient() const { return !is_frozen || adapter != nullptr; }
     // One of these three tensors with the spare rows.
     Tensor with_spare_rows(const Tensor& tensor) const {
         return tensor.first_rows(spare.rows_of(shape.at(0), spare.least));
@@ -82,6 +88,11 @@ class ParameterSet {
         return add(std::move(name), whole_part(std::move(shape)), initial, spare);
     }
     Buffer& add_buffer(std::string name, Shape shape, std::vector<float> initial);
+    // Freezes the weight, a matrix that is whole and was added last or last but one, and adds what is learnt in its place (low_rank.hpp):
+    // NAME.lora_A.weight and NAME.lora_B.weight of NAME.weight, as PEFT names them.
+    void adapt(Parameter& weight, std::int64_t rank, std::int64_t alpha);
+    // No step changes these: they have no sum of gradients and no state of the optimizer. Before place().
+    void freeze(const std::function<bool(const Parameter&)>& is_meant);
 
     // Allocates on the device and draws the initial values from the seed: every rank draws the same, so no
     // broadcast is needed (and the hash at the end of a run would tell); a part has the numbers that the whole would have. Without a seed they are zeros until the caller
@@ -89,8 +100,13 @@ class ParameterSet {
     void place(Device& device, std::optional<std::uint64_t> seed, Type compute_type = Type::f32);
 
     // Updates the compute copy after a change of the values. Queued, as an operation is.
-    void refresh_compute_copy(Device& device) const { refresh_compute_copy(device, {0, values_.elements()}); }
+    void refresh_compute_copy(Device& device) const {
+        refresh_compute_copy(device, {0, values_.elements()});
+        merge_adapters(device);
+    }
+    // The same of a part, except where adapters are merged into it: that takes all parts.
     void refresh_compute_copy(Device& device, const Shard& part) const;
+    void merge_adapters(Device& device) const;
 
     // The backward pass goes from the last declared parameter to the first. It calls this when the gradients
     // of this parameter and of all declared after it are final; `watcher` gets the number.
@@ -104,12 +120,19 @@ class ParameterSet {
     std::int64_t whole_count() const;   // of the whole model
     std::int64_t padded_count() const;  // as they lie in memory
     std::int64_t whole_padded_count() const;
+    std::int64_t learned_count() const;  // of padded_count(), the first ones: all but the frozen
+    std::int64_t whole_learned_count() const;
+    Shard frozen() const { return {learned_count(), padded_count() - learned_count()}; }
+    // Bytes of the sums with adapters.
+    std::int64_t merged_bytes(Type compute_type) const;
+    // Elements that gradients nobody reads are written to.
+    std::int64_t unread_count() const { return unread_room(0) + unread_room(1); }
 
     // All values in one piece, including padding (zeros, which stay zero); first those with weight decay
-    // (matrices and kernels), then biases and the like.
+    // (matrices and kernels), then biases and the like, then what is frozen, which the gradients end before.
     const Tensor& values() const { return values_; }
     const Tensor& gradients() const { return gradients_; }
-    std::int64_t decayed() const { return decayed_; }  // elements of the former
+    std::int64_t decayed() const { return decayed_; }  // elements of the first
 
     const std::deque<Buffer>& all_buffers() const { return all_buffers_; }
     // All buffers in one piece, without padding; an empty tensor if a model has none. Each rank has its own.
@@ -120,12 +143,16 @@ class ParameterSet {
 
  private:
     std::deque<Parameter> parameters_;
+    std::deque<LowRank> adapters_;
     Tensor values_, gradients_;
     Tensor compute_copy_;  // laid out as the values are, or the same
     std::deque<Buffer> all_buffers_;
     Tensor buffers_;
     std::int64_t decayed_ = 0;
     std::function<void(std::size_t)> watcher_;
+
+    std::int64_t unread_room(std::size_t parity) const;
+    std::int64_t largest_adapted() const;  // elements
 };
 
 // FNV-1a of the bytes, 64 bits: ranks compare it, and the summary shows it.

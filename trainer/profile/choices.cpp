@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "trainer/devices/cpu/cpu.hpp"
+#include "trainer/models/freezing.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -46,7 +47,7 @@ Result<void> try_without_recompute(const TriedTraining& training, AdviceCase& no
     const Trial& trial = training.trial;
     ModelShape shape = trial.shape;
     if (!std::exchange(shape.gpt.recompute, false) || trial.info.name != "gpt") return {};
-    const auto model = trial.info.make(shape);
+    const auto model = make_model(trial.info, shape);
     const MemoryCase& now_needed = training.memory;
     const MemoryCase kept{*model, now_needed.settings, now_needed.data, 1, now_needed.device};
     if (estimate_memory(kept).total() > training.available) return {};

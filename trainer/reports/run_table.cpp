@@ -7,11 +7,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <tuple>
+
+#include "trainer/reports/other_logs.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -27,7 +30,7 @@ struct Column {
     Kind kind;
     const char* format = "";  // of a number, for people
 };
-constexpr std::array<Column, 18> kColumns{{{"RUN", "run", Kind::text},
+constexpr std::array<Column, 19> kColumns{{{"RUN", "run", Kind::text},
                                            {"MODEL", "model", Kind::text},
                                            {"DEVICE", "device", Kind::text},
                                            {"PRECISION", "precision", Kind::text},
@@ -44,7 +47,8 @@ constexpr std::array<Column, 18> kColumns{{{"RUN", "run", Kind::text},
                                            {"EFFICIENCY", "efficiency", Kind::number, "{:.2f}"},
                                            {"LOSS", "final_loss", Kind::number, "{:.4g}"},
                                            {"ACCURACY", "test_accuracy", Kind::number, "{:.4f}"},
-                                           {"AGAINST", "baseline", Kind::text}}};
+                                           {"AGAINST", "baseline", Kind::text},
+                                           {"LOG", "log", Kind::text}}};
 
 // A count must not have a fraction or an exponent, with which it might not fit its type.
 Json value_of(const Json& summary, const Column& column) {
@@ -52,6 +56,11 @@ Json value_of(const Json& summary, const Column& column) {
     if (column.kind == Kind::text) return value.is_string() ? value : Json("");
     if (column.kind == Kind::count) return value.is_number_integer() ? value : Json();
     return value.is_number() ? Json(value.get<double>()) : Json();
+}
+
+// null where it is NaN or infinite: any number may be in a log.
+Json finite(double number) {
+    return std::isfinite(number) ? Json(number) : Json();
 }
 
 // 0 where it is not known.
@@ -63,11 +72,18 @@ bool has_trained(const Json& run) {
     return number_of(run, "samples_per_second") > 0;
 }
 
-std::optional<Json> run_of(Json summary) {
-    if (!summary.is_object()) return std::nullopt;
+// Of an object.
+Json row_of(Json summary) {
     summary["ranks"] = summary.value("world_size", Json());
     Json run;
     for (const Column& column : kColumns) run[column.key] = value_of(summary, column);
+    return run;
+}
+
+std::optional<Json> run_of(Json summary) {
+    if (!summary.is_object()) return std::nullopt;
+    summary["log"] = "";  // ours
+    Json run = row_of(std::move(summary));
     if (run["steps"].is_null()) run["steps"] = 0;
     const bool nothing_was_left = number_of(run, "resumed_from_step") > 0 &&
                                   run["resumed_from_step"] == run["steps"] && run["samples_per_second"] == 0;
@@ -84,46 +100,15 @@ std::optional<Json> summary_in(const std::string& line) {
     return run_of(Json::parse(line.substr(begin), nullptr, false));
 }
 
-struct Instance {
-    double seconds, samples_per_second;
-    long long steps;
-};
-
-std::optional<Instance> instance_in(const std::string& line) {
-    const auto at = line.find("inner train loop time : ");
-    if (at == std::string::npos) return std::nullopt;
-    Instance instance{};
-    const int found = std::sscanf(line.c_str() + at,
-                                  "inner train loop time : %32lf for %*15d epochs, number of global steps: "
-                                  "%15lld, e2e samples_per_sec: %32lf",
-                                  &instance.seconds, &instance.steps, &instance.samples_per_second);
-    const auto is_good = [](double number) { return std::isfinite(number) && number > 0; };
-    if (found != 3 || !is_good(instance.seconds) || !is_good(instance.samples_per_second))
-        return std::nullopt;
-    return instance;
-}
-
-std::optional<Json> mean_of(const std::vector<Instance>& instances) {
-    if (instances.empty()) return std::nullopt;
-    const auto count = static_cast<double>(instances.size());
-    double seconds = 0, rate = 0;
-    for (const Instance& instance : instances) {
-        seconds += instance.seconds / count;
-        rate += instance.samples_per_second / count;
-    }
-    return run_of({{"world_size", instances.size()},
-                   {"steps", instances.front().steps},
-                   {"train_seconds", seconds},
-                   {"samples_per_second", rate}});
-}
-
 // If no run has trained, it is one that has not.
 Json baseline_of(Runs::const_iterator first, Runs::const_iterator last) {
     const auto is_on_cpu = [](const Json& run) { return run["device"] == "cpu"; };
     const bool accelerated =
         std::any_of(first, last, [&](const Json& run) { return has_trained(run) && !is_on_cpu(run); });
     const auto order = [&](const Json& run) {
-        return std::tuple(!has_trained(run), accelerated && is_on_cpu(run), number_of(run, "ranks"));
+        const double ranks = number_of(run, "ranks");
+        return std::tuple(!has_trained(run), accelerated && is_on_cpu(run),
+                          ranks > 0 ? ranks : std::numeric_limits<double>::infinity());
     };
     return *std::min_element(first, last, [&](const Json& a, const Json& b) { return order(a) < order(b); });
 }
@@ -131,12 +116,13 @@ Json baseline_of(Runs::const_iterator first, Runs::const_iterator last) {
 void compare(Json& run, const Json& baseline) {
     run["baseline"] = baseline["run"];
     const double steps = number_of(run, "steps") - number_of(run, "resumed_from_step");
-    run["step_ms"] = steps > 0 ? Json(number_of(run, "train_seconds") * 1e3 / steps) : Json();
+    run["step_ms"] = steps > 0 ? finite(number_of(run, "train_seconds") * 1e3 / steps) : Json();
     if (!has_trained(run)) return;
     const double speed_up = number_of(run, "samples_per_second") / number_of(baseline, "samples_per_second");
-    run["speed_up"] = speed_up;
-    if (run["device"] == baseline["device"])
-        run["efficiency"] = speed_up * number_of(baseline, "ranks") / number_of(run, "ranks");
+    run["speed_up"] = finite(speed_up);
+    const bool are_counted = number_of(run, "ranks") > 0 && number_of(baseline, "ranks") > 0;
+    if (are_counted && run["device"] == baseline["device"])
+        run["efficiency"] = finite(speed_up * number_of(baseline, "ranks") / number_of(run, "ranks"));
 }
 
 std::string cell_of(const Json& value, const Column& column) {
@@ -160,24 +146,31 @@ std::string csv_cell(const Json& value) {
 
 Runs find_runs(const std::string& name, std::istream& text) {
     Runs runs;
-    std::vector<Instance> instances;
+    OtherLogs others;
     for (std::string line; std::getline(text, line);) {
         if (auto run = summary_in(line))
             runs.push_back(std::move(*run));
-        else if (const auto instance = instance_in(line))
-            instances.push_back(*instance);
+        else
+            others.see(line);
     }
-    if (const auto mean = mean_of(instances); runs.empty() && mean) runs.push_back(*mean);
+    if (runs.empty())
+        for (auto& summary : others.summaries()) runs.push_back(row_of(std::move(summary)));
     for (std::size_t i = 0; i < runs.size(); ++i)
         runs[i]["run"] = i == 0 ? name : fmt::format("{}#{}", name, i + 1);
     return runs;
 }
 
 Runs compare_runs(Runs runs) {
+    std::set<Json> ours;
+    for (const Json& run : runs)
+        if (run["log"] == "") ours.insert(run["model"]);
+    const auto model_of = [&](const Json& run) {
+        return run["model"] == "" && ours.size() == 1 ? *ours.begin() : run["model"];
+    };
     for (auto first = runs.begin(); first != runs.end();) {
         const auto last = std::stable_partition(
             first, runs.end(),
-            [model = (*first)["model"]](const Json& run) { return run["model"] == model; });
+            [&, model = model_of(*first)](const Json& run) { return model_of(run) == model; });
         const Json baseline = baseline_of(first, last);
         for (; first != last; ++first) compare(*first, baseline);
     }

@@ -12,7 +12,7 @@ std::vector<Place> places_of(const std::deque<Buffer>& buffers) {
     std::vector<Place> places;
     std::int64_t first = 0;  // one behind the other
     for (const auto& one : buffers) {
-        places.push_back({one.name, one.shape, first});
+        places.push_back({one.name, one.shape, first, false});
         first += elements_of(one.shape);
     }
     return places;
@@ -21,15 +21,16 @@ std::vector<Place> places_of(const std::deque<Buffer>& buffers) {
 // In the vectors of the whole model.
 std::vector<Place> places_of(const ParameterSet& parameters) {
     std::vector<Place> places;
-    for (const auto& one : parameters.all()) places.push_back({one.name, one.part.whole, one.whole_first});
+    for (const auto& one : parameters.all())
+        places.push_back({one.name, one.part.whole, one.whole_first, one.is_frozen});
     return places;
 }
 
 std::vector<Vector> vectors_of(const Optimizer& optimizer, const ParameterSet& parameters) {
     std::vector<Vector> vectors;
     for (auto& state : optimizer.state())
-        vectors.push_back({state.name, state.numbers, true, state.first, parameters.whole_padded_count(),
-                           parameters.padded_count()});
+        vectors.push_back({state.name, state.numbers, true, state.first, parameters.whole_learned_count(),
+                           parameters.learned_count()});
     return vectors;
 }
 

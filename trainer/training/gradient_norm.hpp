@@ -25,13 +25,13 @@ namespace dp::trainer {
 inline std::vector<Shard> counted_of(const ParameterSet& parameters) {
     std::vector<const Parameter*> placed;
     for (const Parameter& one : parameters.all())
-        if (elements_of(one.shape) > 0) placed.push_back(&one);
+        if (!one.is_frozen && elements_of(one.shape) > 0) placed.push_back(&one);
     std::ranges::sort(placed, {}, &Parameter::first);
     std::vector<Shard> counted;
     for (std::size_t i = 0; i < placed.size(); ++i) {
         if (placed[i]->part.is_copy) continue;
         const std::int64_t first = placed[i]->first,
-                           end = i + 1 < placed.size() ? placed[i + 1]->first : parameters.padded_count();
+                           end = i + 1 < placed.size() ? placed[i + 1]->first : parameters.learned_count();
         if (!counted.empty() && counted.back().first + counted.back().count == first)
             counted.back().count += end - first;
         else

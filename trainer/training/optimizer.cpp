@@ -12,6 +12,12 @@ std::vector<std::string> state_of(Optimization kind) {
                                       : std::vector<std::string>{"velocity"};
 }
 
+std::vector<std::string> state_of(const OptimizerOptions& options) {
+    auto names = state_of(options.kind);
+    if (options.ema_decay) names.emplace_back("ema");
+    return names;
+}
+
 // A range of values that are updated alike: with weight decay, or without.
 struct Stretch {
     std::int64_t first, count;
@@ -45,9 +51,30 @@ int state_per_parameter(Optimization kind) {
 Optimizer::Optimizer(const OptimizerOptions& options, Device& device, const Shard& part,
                      std::optional<std::int64_t> all)
     : options_(options), device_(device), part_(part) {
-    for (const auto& name : state_of(options.kind)) {
+    if (options.ema_decay) scratch_ = device.make(Type::f32, {kAverageScratch});
+    for (const auto& name : state_of(options)) {
         Tensor numbers = all ? device.make_of_node(Type::f32, {*all}) : device.make(Type::f32, {part.count});
         state_.push_back({name, std::move(numbers), all ? 0 : part.first});
+    }
+}
+
+void Optimizer::begin_average(const Slice& values) {
+    if (!options_.ema_decay) return;
+    const Slice ema{state_.back().numbers, state_.back().first};
+    device_.convert(values.of(part_), ema.of(part_));
+}
+
+// In 32 bits the sum of decay and 1 - decay must be 1, or the average would drift.
+void Optimizer::average(const Tensor& values, const Tensor& ema) {
+    const float moves = 1 - static_cast<float>(*options_.ema_decay);
+    for (std::int64_t done = 0; done < values.elements(); done += kAverageScratch) {
+        const Shape some{std::min(kAverageScratch, values.elements() - done)};
+        const Tensor by = scratch_.view(0, some), to = ema.view(done, some);
+        device_.convert(to, by);
+        device_.scale(by, -1);
+        device_.add(values.view(done, some), by);
+        device_.scale(by, moves);
+        device_.add(by, to);
     }
 }
 
@@ -71,6 +98,7 @@ void Optimizer::update(const Shard& part, const Slice& values, std::int64_t deca
         else
             device_.adam(values.of(stretch), gradients.of(stretch), state(0), state(1),
                          adam_step(options_.constants, steps_, rate, decay));
+        if (options_.ema_decay) average(values.of(stretch), state(state_.size() - 1));
     }
 }
 

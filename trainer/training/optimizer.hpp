@@ -31,7 +31,12 @@ struct OptimizerOptions {
     // of the gradient for SGD, as in PyTorch.
     double decay = 0;
     OptimizerConstants constants = {};
+    // Of a moving average of the values, w_ema += (1 - decay) (w - w_ema) after each step (Polyak and Juditsky 1992); nullopt: none.
+    std::optional<double> ema_decay = {};
 };
+
+// f32 numbers that an average takes for itself, however many values there are.
+inline constexpr std::int64_t kAverageScratch = std::int64_t{1} << 18;
 
 // Numbers of a vector that is laid out like the values, from `first` on.
 struct Slice {
@@ -41,7 +46,7 @@ struct Slice {
     Tensor of(const Shard& part) const { return numbers.view(part.first - first, {part.count}); }
 };
 
-// f32 numbers of state that the optimizer holds for each parameter.
+// f32 numbers of state that the optimizer holds for each parameter, without the average.
 int state_per_parameter(Optimization kind);
 
 class Optimizer {
@@ -66,6 +71,9 @@ class Optimizer {
         update(part, {parameters.values()}, parameters.decayed(), {gradients}, rate);
     }
 
+    // The average begins with these values, before the first step. No average: does nothing.
+    void begin_average(const Slice& values);
+
     // The state for checkpoints: tensors laid out like the values, by name, and the number of steps, from
     // which resume() continues.
     struct State {
@@ -82,7 +90,9 @@ class Optimizer {
     Shard part_;
     std::vector<State> state_;
     std::int64_t steps_ = 0;
+    Tensor scratch_;  // of the average
 
+    void average(const Tensor& values, const Tensor& ema);
     void update(const Shard& part, const Slice& values, std::int64_t decayed, const Slice& gradients,
                 double rate);
 };

@@ -22,6 +22,7 @@ class PeerCopy {
     void begin(const ParameterSet& parameters, std::int64_t steps) {
         device_.convert(Slice{parameters.values()}.of(part()), values_.numbers);
         optimizer_.resume(steps);
+        if (steps == 0) optimizer_.begin_average(values_);
     }
     // Only with `clips`: the summed gradients of all values, before they are scaled; and then the scale.
     void store(const Tensor& gradients) { device_.convert(Slice{gradients}.of(part()), clipped_.numbers); }

@@ -40,6 +40,8 @@ struct Settings {
     std::int64_t batch = 1;  // a rank's
     LrSchedule rate;
     double weight_decay = 0;
+    std::optional<double>
+        ema_decay;  // of an average of the parameters, which is saved besides (optimizer.hpp)
     OptimizerConstants constants;
     bool shard_optimizer = false;  // its state is shared out among the ranks (optimizer.hpp)
     // Above 0, if the training survives deaths, another rank keeps a copy of each part of a sharded optimizer, updated

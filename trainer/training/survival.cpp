@@ -180,8 +180,14 @@ Result<void> Survival::follow(std::int64_t leader, bool follows, std::int64_t va
 }
 
 Result<void> Survival::give(const Source& source, std::span<const std::vector<Part>> state,
-                            const Tensor& buffers, Device& device, Communicator& communicator) {
-    std::int64_t most = buffers ? buffers.elements() : 0;
+                            const std::vector<Tensor>& buffers, Device& device, Communicator& communicator) {
+    std::vector<Part> others;
+    std::int64_t all = 0;
+    for (const Tensor& one : buffers) {
+        others.push_back({one, all, one.elements()});
+        all += one.elements();
+    }
+    std::int64_t most = all;
     for (const Piece& piece : source.pieces) most = std::max(most, piece.part.count);
     room_ = device.make_to_sum(Type::f32, {std::min(kChunk, most)});
     const auto is_mine = [&](std::int64_t rank) { return rank == communicator.rank(); };
@@ -190,10 +196,9 @@ Result<void> Survival::give(const Source& source, std::span<const std::vector<Pa
             const auto* numbers = is_mine(piece.rank) ? &copy_->state[piece.index][vector] : nullptr;
             DP_TRY(send(piece.part, piece.rank, numbers, state[vector], device, communicator));
         }
-    if (buffers) {
-        const Part whole{buffers, 0, buffers.elements()};
+    if (all > 0) {
         const auto* numbers = is_mine(source.rank) ? &copy_->buffers : nullptr;
-        DP_TRY(send({0, buffers.elements()}, source.rank, numbers, {&whole, 1}, device, communicator));
+        DP_TRY(send({0, all}, source.rank, numbers, others, device, communicator));
     }
     room_ = {};
     return device.status();

@@ -40,7 +40,8 @@ class Remains {
     static constexpr std::size_t kMostParts = 2;
     // The numbers of a part: parameters and the optimizer's state, in the order of give().
     virtual std::vector<std::vector<float>> state(std::size_t part) = 0;
-    virtual std::vector<float> buffers() = 0;
+    virtual std::vector<float>
+    buffers() = 0;  // with all else that no step of the optimizer changes, one behind the other
     // Whether state() has to finish the last step first, with sums that another rank of the node may hold.
     virtual bool has_to_complete() = 0;
     // Where other ranks have come a step further (holdings.hpp).
@@ -78,7 +79,7 @@ class Survival {
         // Loss and correct are this rank's, or the mean of those who have theirs; all together stand for the last world.
         Progress progress;
     };
-    // `values`: parameters, with padding. Every rank calls.
+    // `values`: parameters that are learnt, with padding. Every rank calls.
     Result<std::optional<Source>> ask(std::int64_t values, Device& device, Communicator& communicator);
 
     // Where this rank wants numbers of a vector that is given, f32.
@@ -86,10 +87,10 @@ class Survival {
         Tensor tensor;              // receives them
         std::int64_t first, count;  // of the vector
     };
-    // `state`: what it wants of each vector of state(), `buffers`: where it wants all of them, or undefined. Every rank
-    // calls, for as many vectors.
-    Result<void> give(const Source& source, std::span<const std::vector<Part>> state, const Tensor& buffers,
-                      Device& device, Communicator& communicator);
+    // `state`: what it wants of each vector of state(), `buffers`: where it wants all of buffers(). Every rank calls, for
+    // as many vectors.
+    Result<void> give(const Source& source, std::span<const std::vector<Part>> state,
+                      const std::vector<Tensor>& buffers, Device& device, Communicator& communicator);
 
     // The training stands at `step` again. What to tell, the same on all ranks.
     RecoveryReport done(std::int64_t step, const std::optional<Source>& source);

@@ -20,12 +20,13 @@ constexpr std::int64_t kMostBadSteps = 10;
 // Numbers of a gradient that the ends of a pipeline exchange at a time.
 constexpr std::int64_t kExchanged = std::int64_t{1} << 18;
 
+// Those that steps change.
 std::int64_t values_of(const Model& model) {
-    return model.parameters().values().elements();
+    return model.parameters().learned_count();
 }
 
 OptimizerOptions options_of(const Settings& settings) {
-    return {settings.optimizer, settings.weight_decay, settings.constants};
+    return {settings.optimizer, settings.weight_decay, settings.constants, settings.ema_decay};
 }
 
 Shard shard_of_rank(const TrainingContext& run, std::int64_t rank) {
@@ -242,8 +243,11 @@ Result<void> TrainStep::resume(const Progress& progress) {
     skipped_ = progress.skipped;
     bad_in_a_row_ = skips_bad_steps_ ? progress.bad_in_a_row : 0;
     optimizer_.resume(progress.step - progress.skipped);
+    if (progress.step == progress.skipped) optimizer_.begin_average({run_.model.parameters().values()});
     hold(progress.step);
     held_.progress = progress;
+    const ParameterSet& parameters = run_.model.parameters();
+    parameters.refresh_compute_copy(run_.device, parameters.frozen());  // ranks of a node write the same
     if (!copy_) marks_.end(progress.step);
     DP_TRY(share_values());
     if (!copy_) return {};
@@ -317,18 +321,23 @@ void TrainStep::scale(const Shard& part, float factor) {
 
 // After a change of the values: makes it visible to the ranks of this node.
 Result<void> TrainStep::share_values() {
-    run_.model.parameters().refresh_compute_copy(run_.device, node_part_);
-    if (!run_.ranks.data.node_share()) return {};
-    run_.observer.on_phase(Phase::communication);
-    auto met = run_.ranks.data.node_barrier();
-    run_.observer.on_phase(Phase::compute);
-    return met;
+    const ParameterSet& parameters = run_.model.parameters();
+    parameters.refresh_compute_copy(run_.device, node_part_);
+    if (run_.ranks.data.node_share()) {
+        run_.observer.on_phase(Phase::communication);
+        const auto met = run_.ranks.data.node_barrier();
+        run_.observer.on_phase(Phase::compute);
+        DP_TRY(met);
+    }
+    parameters.merge_adapters(run_.device);
+    return {};
 }
 
 // All-gathers the values, of which each rank has updated its part.
 Result<void> TrainStep::gather_values() {
     run_.observer.on_phase(Phase::communication);
-    auto gathered = run_.ranks.data.all_gather(run_.model.parameters().values());
+    auto gathered =
+        run_.ranks.data.all_gather(run_.model.parameters().values().view(0, {values_of(run_.model)}));
     run_.observer.on_phase(Phase::compute);
     return gathered;
 }

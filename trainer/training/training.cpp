@@ -75,7 +75,11 @@ class Run {
             wanted.push_back({part_of(optimizer)});
             if (copy != nullptr) wanted.back().push_back(part_of(copy->optimizer()));
         }
-        DP_TRY(survival.give(source, wanted, parameters.buffers(), run_.device, run_.ranks.world));
+        std::vector<Tensor> once;
+        if (parameters.buffers()) once.push_back(parameters.buffers());
+        if (const Shard frozen = parameters.frozen(); frozen.count > 0)
+            once.push_back(Slice{parameters.values()}.of(frozen));
+        DP_TRY(survival.give(source, wanted, once, run_.device, run_.ranks.world));
         resumed_ = source.progress;
         DP_TRY(train_step_.resume(resumed_));
         return checkpointing_ ? checkpointing_->catch_up(resumed_) : Result<void>();
@@ -86,7 +90,7 @@ class Run {
     std::int64_t reached() const { return train_step_.reached(); }
     std::vector<Shard> parts() const {
         const PeerCopy* copy = train_step_.copy();
-        if (copy == nullptr) return {{0, run_.model.parameters().values().elements()}};
+        if (copy == nullptr) return {all_learned()};
         return {train_step_.optimizer().part(), copy->part()};
     }
     std::vector<std::vector<float>> state(std::size_t part) {
@@ -98,12 +102,20 @@ class Run {
         std::vector<std::vector<float>> vectors{
             run_.device.values_of<float>(is_copy           ? copy->values()
                                          : copy != nullptr ? Slice{values}.of(optimizer.part())
-                                                           : values)};
+                                                           : Slice{values}.of(all_learned()))};
         for (const auto& state : optimizer.state())
             vectors.push_back(run_.device.values_of<float>(state.numbers));
         return vectors;
     }
-    const std::vector<float>& buffers() const { return train_step_.held_buffers(); }
+    // And the values that are frozen.
+    std::vector<float> buffers() const {
+        std::vector<float> numbers = train_step_.held_buffers();
+        const Shard frozen = run_.model.parameters().frozen();
+        if (frozen.count == 0) return numbers;
+        const auto values = run_.device.values_of<float>(Slice{run_.model.parameters().values()}.of(frozen));
+        numbers.insert(numbers.end(), values.begin(), values.end());
+        return numbers;
+    }
     TrainStep& train_step() { return train_step_; }
 
     std::int64_t resumed_step() const { return resumed_.step; }
@@ -200,6 +212,8 @@ class Run {
     Progress resumed_;           // what was made before this training went on
     EarlyStopping early_{run_.settings.early_stopping};
     std::optional<Checkpointing> checkpointing_;  // where there are checkpoints
+
+    Shard all_learned() const { return {0, run_.model.parameters().learned_count()}; }
 
     Result<void> leave_given_values() {
         run_.observer.on_given_values(fmt::format("{} is not read: the training resumes from its checkpoint",
@@ -410,7 +424,7 @@ Result<Outcome> train(const ModelInfo& info, Model& model, const Dataset& data, 
     const auto schedule = DP_TRY(make_schedule(settings, data.train.count, ranks.data.size()));
     std::optional<Survival::Source> source;
     if (survival != nullptr && survival->is_restart())
-        source = DP_TRY(survival->ask(model.parameters().padded_count(), device, ranks.world));
+        source = DP_TRY(survival->ask(model.parameters().learned_count(), device, ranks.world));
     // What another rank gives needs no beginning.
     place_model(model, settings, source ? std::nullopt : std::optional(settings.seed), device);
     // Without copies the parts of a sharded optimizer die with their ranks.

@@ -4,6 +4,7 @@ its description: nothing here knows the trainer.
 
     gpt2.py make DIR [TYPE]          random weights as model.safetensors (in F32, F16 or BF16) and config.json
     gpt2.py loss DIR TOKENS N        the mean loss on the first N + 1 tokens of a file of llm.c's, in sequences of n_positions
+    gpt2.py lora DIR SAVED TOKENS N  the same with the adapters of a checkpoint of the trainer's, added to what c_attn computes (LoRA, Hu et al. 2021)
     gpt2.py continue DIR TOKENS N    the N likeliest tokens after these (numbers with commas), one after the other, as text of bytes
 """
 import json
@@ -130,8 +131,45 @@ def load(folder):
     return model.eval(), config
 
 
-def loss(folder, tokens, count):
+def saved_values(checkpoint):
+    """The parameters of a checkpoint by name, and its manifest, as trainer/checkpoint/manifest.hpp describes the format."""
+    with open(f"{checkpoint}/manifest.json", encoding="utf-8") as file:
+        manifest = json.load(file)
+    ranks, parts = manifest["world_size"], []
+    for rank in range(ranks):
+        with open(f"{checkpoint}/rank-{rank:05}-of-{ranks:05}.f32", "rb") as file:
+            numbers = torch.frombuffer(bytearray(file.read()), dtype=torch.float32)
+        counts = [one["elements"] * (rank + 1) // ranks - one["elements"] * rank // ranks for one in manifest["vectors"]]
+        index = [one["name"] for one in manifest["vectors"]].index("values")
+        parts.append(numbers[sum(counts[:index]):sum(counts[:index + 1])])
+    values = torch.cat(parts)
+    return {one["name"]: values[one["first"]:one["first"] + math.prod(one["shape"])].view(one["shape"]) for one in manifest["parameters"]}, manifest
+
+
+class Adapted(nn.Module):
+    def __init__(self, inner, a, b, scale):
+        super().__init__()
+        self.inner, self.a, self.b, self.scale = inner, a, b, scale
+
+    def forward(self, x):
+        return self.inner(x) + self.scale * (x @ self.a.T) @ self.b.T
+
+
+def lora(folder, checkpoint, tokens, count):
     model, config = load(folder)
+    values, manifest = saved_values(checkpoint)
+    scale = manifest["shape"]["lora_alpha"] / manifest["shape"]["lora_rank"]
+    for number, block in enumerate(model.h):
+        a, b = (values[f"h.{number}.attn.c_attn.lora_{which}.weight"] for which in "AB")
+        block.attn.c_attn = Adapted(block.attn.c_attn, a, b, scale)
+    print_loss(model, config, tokens, count)
+
+
+def loss(folder, tokens, count):
+    print_loss(*load(folder), tokens, count)
+
+
+def print_loss(model, config, tokens, count):
     with open(tokens, "rb") as file:
         numbers = torch.frombuffer(bytearray(file.read()[1024:]), dtype=torch.int16).long()[:int(count) + 1]
     x, y = (part.view(-1, config["n_positions"]) for part in (numbers[:-1], numbers[1:]))
@@ -147,4 +185,4 @@ def go_on(folder, tokens, count):
     print(json.dumps(numbers))
 
 
-{"make": make, "loss": loss, "continue": go_on}[sys.argv[1]](*sys.argv[2:])
+{"make": make, "loss": loss, "lora": lora, "continue": go_on}[sys.argv[1]](*sys.argv[2:])

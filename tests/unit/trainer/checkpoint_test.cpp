@@ -323,10 +323,10 @@ const Damage kDamages[] = {
      [](const fs::path& c) { change(c / "manifest.json", "\"seed\": 1", "\"seed\": 2"); },
      "is damaged: the SHA-256 of manifest.json is not the one in DONE"},
     {"a newer trainer wrote it",
-     [](const fs::path& c) { rewrite_manifest(c, "\"version\": 1", "\"version\": 2"); },
-     "has version 2 of the format, and this trainer reads version 1; take the trainer that wrote it, or a "
-     "newer "
-     "one"},
+     [](const fs::path& c) { rewrite_manifest(c, "\"version\": 1", "\"version\": 3"); },
+     "has version 3 of the format, and this trainer reads versions 1 to 2; take the trainer that wrote it, "
+     "or a "
+     "newer one"},
     {"a vector is missing",
      [](const fs::path& c) { rewrite_manifest(c, "\"name\": \"m\"", "\"name\": \"n\""); },
      "lacks m; it was written by another version"},

@@ -112,8 +112,9 @@ TEST(Manifest, ThatIsDamagedSaysWhere) {
     };
     const Case cases[] = {
         {"/format", "other", "is not a manifest of slurm-dp's trainer"},
-        {"/version", 2,
-         "has version 2 of the format, and this trainer reads version 1; take the trainer that wrote it, or "
+        {"/version", 3,
+         "has version 3 of the format, and this trainer reads versions 1 to 2; take the trainer that wrote "
+         "it, or "
          "a newer one"},
         {"/version", 0, "or an older one"},
         {"/version", "1", "is damaged"},

@@ -15,6 +15,8 @@
 #include "node_world.hpp"
 #include "saved_training.hpp"
 #include "trainer/base/files.hpp"
+#include "trainer/checkpoint/directory.hpp"
+#include "trainer/checkpoint/shard.hpp"
 #include "trainer/memory/estimate.hpp"
 
 namespace dp::trainer {
@@ -43,7 +45,7 @@ std::vector<RankOf> train_each(const Nodes& nodes, const Settings& settings, con
         device->set_deterministic(in_order);
         if (late == rank)
             mine.seen.at_phase = [](Phase) { std::this_thread::sleep_for(std::chrono::milliseconds(8)); };
-        const auto model = info.make(subject.shape);
+        const auto model = make_model(info, subject.shape);
         mine.outcome = train(info, *model, subject.data, settings, *device, *shared->communicator, mine.seen);
     });
     return ranks;
@@ -104,7 +106,12 @@ std::vector<Kind> kinds_of_training() {
     small.image_size = 16;
     small.features = 8;
     small.gpt = {2, 48, 2, 16, 1000};
+    ModelShape frozen;
+    frozen.freeze = {"ffn.1", "ffn.2.bias"};
+    ModelShape adapted = small;
+    adapted.gpt.lora_rank = adapted.gpt.lora_alpha = 4;
     return {{"adam", plain},
+            {"frozen", plain, {"ffn", pattern_set(), frozen}},
             {"sgd", sgd},
             {"clipped", clipped},
             {"accumulated", accumulated},
@@ -113,6 +120,7 @@ std::vector<Kind> kinds_of_training() {
             {"bf16, sharded", narrow_sharded},
             {"logged", logged},
             {"batch norm", images, {"unet2d", bright_pixels(80, 16), small}},
+            {"adapters", text, {"gpt", random_text(80, 16, 1000), adapted}},
             {"tied weights", text, {"gpt", random_text(80, 16, 1000), small}}};
 }
 
@@ -130,6 +138,27 @@ TEST(NodeTraining, LearnsTheSameToTheBitAsWithACopyEach) {
                     << what;
         }
     }
+}
+
+// The ranks of a node have one, and each moves a part of it.
+TEST(NodeTraining, AveragesTheSameToTheBit) {
+    Settings settings;
+    settings.batch = 60;
+    settings.max_steps = 5;
+    settings.ema_decay = 0.9;
+    std::vector<std::vector<float>> averages;
+    for (const bool together : {false, true}) {
+        const Scratch scratch;
+        settings.checkpoints.directory = scratch.path();
+        outcome_of(together ? train_on({0, 0, 0}, settings) : train_apart(3, settings));
+        const auto path = checkpoint_path(scratch.path(), 5);
+        const auto manifest = read_manifest(path);
+        ASSERT_TRUE(manifest);
+        const auto first = read_parameter(path, *manifest, 0, "ema");
+        ASSERT_TRUE(first);
+        averages.push_back(*first);
+    }
+    EXPECT_EQ(averages[0], averages[1]);
 }
 
 // Over nodes the sums are added up in another order; all ranks have the same bits.

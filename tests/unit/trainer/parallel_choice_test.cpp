@@ -73,6 +73,8 @@ TEST(ParallelChoice, RefusesWhatCannotBeAndSaysWhatCan) {
               "--dp-pipeline=2 computes in fp32 only; give --precision=fp32, or leave it out");
     EXPECT_EQ(refusal({gpt, two, "--bf16"}, 2),
               "--tensor-parallel 2 computes in fp32 only; give --precision=fp32, or leave it out");
+    EXPECT_EQ(refusal({gpt, two, "--lora-rank=8"}, 2),
+              "--tensor-parallel 2 does not divide adapters; leave it or --lora-rank out");
     EXPECT_EQ(refusal({gpt, two, "--device=cuda"}, 2),
               "--tensor-parallel 2 trains on CPUs only; give --device=cpu, or leave it out");
 }

@@ -101,6 +101,138 @@ TEST(RunTable, InstancesAreAveragedAndNeverAddedUp) {
     EXPECT_NEAR(runs[0]["train_seconds"].get<double>(), 31.394, 0.001);
 }
 
+// Of the Cyclone tutorial, with the dots where it leaves lines out.
+TEST(RunTable, ReadsWhatPytorchsExamplesPrint) {
+    const char* const kCpu =
+        "Entering training loop...\nTrain Epoch: 1 [0/60000 (0%)]\t    Loss: 2.300653\n"
+        "Train Epoch: 1 [1600/60000 (3%)]\tLoss: 0.546140\n.\n.\nTrain Epoch: 5 [57600/60000 (96%)]\tLoss: "
+        "0.000070\n"
+        "Train Epoch: 5 [59200/60000 (99%)]\tLoss: 0.000981\nExiting training loop...\nTraining time = "
+        "192.2544162273407\n";
+    const char* const kGpu =
+        "Utilizing GPU\nEntering training loop...\nTrain Epoch: 5 [59200/60000 (99%)]\tLoss: 0.082046\n"
+        "Exiting training loop...\nTraining time = 73.48071932792664\n";
+    const char* const kNodes =
+        "MASTER_ADDR: gpu06\nMASTER_PORT: 57049\nWORLD_SIZE: 4\nNODE_RANK: 0\n"
+        "Rank 1 on Node 0: Initializing process group.\nRank 3 on Node 1: Initializing process group.\n"
+        "Rank 2 on Node 1: Initializing process group.\nRank 0 on Node 0: Initializing process group.\n"
+        "Entering training loop...\n.\nTrain Epoch: 5 [12800/60000 (85%)]\tLoss: 0.000021\n"
+        "Train Epoch: 5 [14400/60000 (96%)]\tLoss: 0.000576\nExiting training loop...\nTraining time = "
+        "25.612423181533813\n";
+    Runs runs;
+    for (const char* log : {kCpu, kGpu, kNodes}) {
+        const auto found = found_in(log);
+        ASSERT_EQ(found.size(), 1u) << log;
+        runs.push_back(found[0]);
+    }
+    EXPECT_EQ(runs[0]["log"], "pytorch");
+    EXPECT_EQ(runs[0]["ranks"], 1);
+    EXPECT_EQ(runs[0]["final_loss"], 0.000981);
+    EXPECT_EQ(runs[0]["train_seconds"], 192.2544162273407);
+    EXPECT_NEAR(runs[0]["samples_per_second"].get<double>(), 5 * 60000 / 192.2544162273407, 1e-9);
+    EXPECT_TRUE(runs[0]["steps"].is_null()) << "no line tells the batch";
+    EXPECT_EQ(runs[1]["device"], "cuda");
+    EXPECT_EQ(runs[2]["ranks"], 4);
+    EXPECT_EQ(runs[2]["nodes"], 2);
+    EXPECT_NEAR(compare_runs({runs[1], runs[2]})[1]["speed_up"].get<double>(), 73.48 / 25.61, 0.001)
+        << "its table has 2.86";
+    EXPECT_EQ(found_in(std::string(kGpu) + kGpu).size(), 2u) << "a job's output with two";
+    EXPECT_TRUE(found_in("Training time = 12\n").empty()) << "of what?";
+    EXPECT_TRUE(found_in("Train Epoch: 1 [0/60000 (0%)]\tLoss: 2.3\n").empty()) << "it has not ended";
+    // Ours beside theirs, and compared with them: all of ours are of one model.
+    runs.insert(runs.begin(), kCyclone[1]);
+    const auto rows = compare_runs(runs);
+    EXPECT_EQ(rows[0]["log"], "");
+    EXPECT_EQ(rows[3]["baseline"], "gpu1");
+    EXPECT_NEAR(rows[3]["speed_up"].get<double>(), 73.48 / 25.61, 0.001);
+    EXPECT_THAT(text_table(rows), HasSubstr("AGAINST  LOG\n"));
+}
+
+// The DLI tutorial's line, and what stands before it in its log.
+TEST(RunTable, ReadsMegatronsIterations) {
+    const std::string world =
+        "using world size: 4, data-parallel-size: 4, tensor-model-parallel size: 1, pipeline-model-parallel "
+        "size: 1\n";
+    const std::string last =
+        " iteration      100/     100 | consumed samples:          800 | elapsed time per iteration (ms): "
+        "537.3 | learning "
+        "rate: 5.822E-05 | global batch size:     8 | lm loss: 7.448950E+00 | loss scale: 1.0 | grad norm: "
+        "1.303 | number of "
+        "skipped iterations:   0 | number of nan iterations:   0 |\n";
+    const auto alone = found_in(world + last);
+    ASSERT_EQ(alone.size(), 1u);
+    EXPECT_EQ(alone[0]["log"], "megatron");
+    EXPECT_EQ(alone[0]["model"], "gpt");
+    EXPECT_EQ(alone[0]["ranks"], 4);
+    EXPECT_EQ(alone[0]["steps"], 100);
+    EXPECT_EQ(alone[0]["global_batch_size"], 8);
+    EXPECT_EQ(alone[0]["final_loss"], 7.44895);
+    EXPECT_NEAR(alone[0]["train_seconds"].get<double>(), 53.73, 1e-9);
+    EXPECT_NEAR(alone[0]["samples_per_second"].get<double>(), 8 / 0.5373, 1e-9);
+    EXPECT_NEAR(compare_runs(alone)[0]["step_ms"].get<double>(), 537.3, 1e-9);
+    // Newer versions begin with the time. Each line is about the 10 iterations before it, and a validation about none.
+    const auto line = [](int iteration, double milliseconds) {
+        return fmt::format(
+            " [2024-05-01 10:00:00] iteration {:8}/     300 | consumed samples: {:12} | elapsed time per "
+            "iteration (ms): {} | "
+            "throughput per GPU (TFLOP/s/GPU): 31.2 | learning rate: 1.5E-04 | global batch size:    16 | lm "
+            "loss: 5.5E+00 |\n",
+            iteration, iteration * 16, milliseconds);
+    };
+    const auto resumed =
+        found_in(world + line(210, 400) + line(220, 200) +
+                 " validation loss at iteration 220 | lm loss value: 6.500000E+00 |\n" + line(240, 150));
+    ASSERT_EQ(resumed.size(), 1u);
+    EXPECT_EQ(resumed[0]["steps"], 240);
+    EXPECT_EQ(resumed[0]["resumed_from_step"], 200);
+    EXPECT_NEAR(resumed[0]["train_seconds"].get<double>(), 4 + 2 + 3, 1e-9);
+    EXPECT_NEAR(resumed[0]["samples_per_second"].get<double>(), 40 * 16 / 9.0, 1e-9);
+    EXPECT_EQ(found_in(world + last + world + last).size(), 2u);
+    EXPECT_TRUE(found_in(world).empty());
+    EXPECT_EQ(found_in(last)[0]["ranks"], nullptr) << "nothing says it";
+    EXPECT_TRUE(compare_runs({alone[0], found_in(last)[0]})[1]["efficiency"].is_null());
+}
+
+TEST(RunTable, ReadsSambaNovasLanguageModels) {
+    const std::string said =
+        "{'e2e_train_time': 2179.2292835712433, 'training_sequences_per_second': 192467.31088004305, "
+        "'final_loss': "
+        "4.781678199768066}\n247/3247 [01:03<00:00, 50.76it/s]\n";
+    const auto runs =
+        found_in("Using /data/ANL/results/sn30-r1-h1/vsastry/041823.03/Gpt1.5B.out for output\n" + said);
+    ASSERT_EQ(runs.size(), 1u);
+    EXPECT_EQ(runs[0]["log"], "samba");
+    EXPECT_EQ(runs[0]["model"], "gpt");
+    EXPECT_TRUE(runs[0]["ranks"].is_null()) << "one of 32 prints it";
+    EXPECT_EQ(runs[0]["train_seconds"], 2179.2292835712433);
+    EXPECT_EQ(runs[0]["samples_per_second"], 192467.31088004305);
+    EXPECT_EQ(runs[0]["final_loss"], 4.781678199768066);
+    EXPECT_TRUE(
+        found_in("{'e2e_train_time': nan, 'training_sequences_per_second': 1, 'final_loss': 1}\n").empty());
+}
+
+// The SN10 tutorial's script tells its own time alone.
+TEST(RunTable, ReadsTheDurationOfAScript) {
+    const auto runs = found_in(
+        "Model: FFNLogReg\nDate:  04/18/23\nTime:  19:03\nCOMPILE separately using "
+        "compile_dataparallel.sh!!\nRUN\n"
+        "DataParallel run: True\nDuration:  42\n");
+    ASSERT_EQ(runs.size(), 1u);
+    EXPECT_EQ(runs[0]["model"], "FFNLogReg");
+    EXPECT_EQ(runs[0]["train_seconds"], 42);
+    EXPECT_TRUE(compare_runs(runs)[0]["speed_up"].is_null());
+    EXPECT_TRUE(found_in("COMPILE\nDuration:  42\n").empty()) << "nothing was trained";
+}
+
+TEST(RunTable, OurOwnSummaryCountsWhereBothAreThere) {
+    const std::string theirs = "Train Epoch: 5 [0/60000 (0%)]\tLoss: 0.1\nTraining time = 3\n";
+    const std::string ours =
+        R"({"model":"cnn","device":"cpu","world_size":1,"steps":1,"samples_per_second":7,"train_seconds":3})";
+    const auto runs = found_in(theirs + ours + "\n");
+    ASSERT_EQ(runs.size(), 1u);
+    EXPECT_EQ(runs[0]["samples_per_second"], 7);
+}
+
 constexpr const char* kSummary =
     R"({"model":"ffn","device":"cpu","threads":2,"world_size":8,"nodes":2,"precision":"bf16","steps":585,"global_batch_size":512,)"
     R"("final_loss":0.25,"test_accuracy":0.875,"samples_per_second":29952.0,"train_seconds":10.0})";
@@ -214,7 +346,7 @@ TEST(RunTable, CsvQuotesWhatHoldsACommaOrAQuote) {
     const auto table = csv_table(compare_runs(runs));
     EXPECT_THAT(table, StartsWith("run,model,device,precision,nodes,ranks,threads,global_batch_size,steps,"));
     EXPECT_THAT(table, HasSubstr("\n\"a,\"\"b\"\".json\",cnn,cuda,,1,1,1,16,18750,,73.48,"));
-    EXPECT_THAT(table, HasSubstr(",0.05,,\"a,\"\"b\"\".json\"\n"));
+    EXPECT_THAT(table, HasSubstr(",0.05,,\"a,\"\"b\"\".json\",\n"));
 }
 
 TEST(RunTable, JsonHasTheSameKeysWithNullForWhatIsNotKnown) {

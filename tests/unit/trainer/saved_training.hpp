@@ -21,6 +21,7 @@
 #include "thread_world.hpp"
 #include "trainer/checkpoint/directory.hpp"
 #include "trainer/devices/cpu/cpu.hpp"
+#include "trainer/models/freezing.hpp"
 #include "trainer/training/training.hpp"
 
 namespace dp::trainer {
@@ -94,7 +95,7 @@ inline std::vector<RankOf> train_saved(std::int64_t world, Settings settings,
             mine.seen.at_step = [&](std::int64_t step) { signal = step >= *stop_after ? SIGUSR1 : 0; };
         }
         const auto device = open_cpu(1);
-        const auto model = info.make(shape);
+        const auto model = make_model(info, shape);
         mine.outcome = train(info, *model, data, own, *device, communicator, mine.seen);
     });
     return ranks;

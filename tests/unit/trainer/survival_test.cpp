@@ -14,6 +14,7 @@
 
 #include "patterns.hpp"
 #include "saved_training.hpp"
+#include "trainer/checkpoint/shard.hpp"
 #include "trainer/training/schedule.hpp"
 #include "trainer/training/step_marks.hpp"
 
@@ -231,7 +232,7 @@ TEST(Survival, TheFirstWithTheNewestStateGivesItsBitsToAll) {
         const std::vector<std::vector<Survival::Part>> wanted{
             {{device->make(Type::f32, {3}), 0, 3}},
             {{device->make(Type::f32, {3 - first}), first, 3 - first}}};
-        ASSERT_TRUE(survival.give(**source, wanted, buffers, *device, ranks));
+        ASSERT_TRUE(survival.give(**source, wanted, {buffers}, *device, ranks));
         expect_given(wanted, newest, *device);
         EXPECT_THAT(device->values_of<float>(buffers), ElementsAre(4, 5));
         const RecoveryReport report = survival.done(7, *source);
@@ -325,6 +326,20 @@ struct Case {
     std::array<Break, 3> breaks = {};  // of the first generation, by rank
 };
 
+// In the newest checkpoint: the average of the parameters, one behind the other.
+std::vector<float> average_in(const std::filesystem::path& directory) {
+    const auto path = checkpoint_path(directory, checkpoints_in(directory).front());
+    const auto manifest = read_manifest(path);
+    EXPECT_TRUE(manifest);
+    std::vector<float> all;
+    for (std::size_t i = 0; i < manifest->training.parameters.size(); ++i) {
+        const auto some = read_parameter(path, *manifest, i, "ema");
+        EXPECT_TRUE(some);
+        all.insert(all.end(), some->begin(), some->end());
+    }
+    return all;
+}
+
 // The end of a training of three ranks, of which one dies in the first generation and another in the second.
 void expect_survives(const Case& subject, bool from_memory = true) {
     const ModelInfo& info = *find_model(subject.model);
@@ -336,7 +351,8 @@ void expect_survives(const Case& subject, bool from_memory = true) {
     settings.epochs.reset();
     subject.change(settings);
     Settings quiet = settings;
-    quiet.checkpoints.directory.clear();
+    const Scratch quiet_scratch;
+    quiet.checkpoints.directory = quiet_scratch.path();
     const Outcome undisturbed =
         *train_saved(3, quiet, {}, subject.data, subject.model, subject.shape)[0].outcome;
 
@@ -359,7 +375,7 @@ void expect_survives(const Case& subject, bool from_memory = true) {
         for (const int number : {0, 1, 2})
             if (generation == 0 || number == 2 - generation) {
                 auto made = std::make_unique<Rank>();
-                made->model = info.make(subject.shape);
+                made->model = make_model(info, subject.shape);
                 ranks[static_cast<std::size_t>(number)] = std::move(made);
             }
         ThreadWorld(3).run([&](Communicator& world) {
@@ -389,6 +405,9 @@ void expect_survives(const Case& subject, bool from_memory = true) {
         });
     }
     for (const std::uint64_t hash : hashes) EXPECT_EQ(hash, undisturbed.parameters_hash) << subject.model;
+    if (settings.ema_decay) {
+        EXPECT_EQ(average_in(scratch.path()), average_in(quiet_scratch.path()));
+    }
 }
 
 TEST(SurvivingTraining, EndsWithTheBitsOfAnUndisturbedOne) {
@@ -399,6 +418,35 @@ TEST(SurvivingTraining, EndsWithTheBitsOfAnUndisturbedOne) {
         s.optimizer = Optimization::sgd;
     }});
     expect_survives({.change = [](Settings& s) { s.precision = Precision::bf16; }});
+}
+
+TEST(SurvivingTraining, KeepsTheAverageOfTheParameters) {
+    expect_survives({.change = [](Settings& s) { s.ema_decay = 0.9; }});
+    expect_survives({.change = [](Settings& s) {
+        s.ema_decay = 0.9;
+        s.shard_optimizer = true;
+        s.peer_copy = 1;
+    }});
+}
+
+// Who takes a dead one's place gets what is frozen, too.
+TEST(SurvivingTraining, KeepsWhatIsFrozen) {
+    ModelShape shape;
+    shape.freeze = {"ffn.1", "ffn.2.bias"};
+    expect_survives({.shape = shape});
+    expect_survives({.shape = shape, .change = [](Settings& s) { s.precision = Precision::bf16; }});
+    expect_survives({.shape = shape, .change = [](Settings& s) {
+                         s.shard_optimizer = true;
+                         s.peer_copy = 1;
+                     }});
+    ModelShape adapted;
+    adapted.gpt = {2, 48, 2, 16, 100};
+    adapted.gpt.lora_rank = adapted.gpt.lora_alpha = 4;
+    expect_survives({.model = "gpt", .data = random_text(40, 16, 100), .shape = adapted});
+    shape.image_size = 16;
+    shape.features = 2;
+    shape.freeze = {"upconv*"};
+    expect_survives({.model = "unet2d", .data = bright_pixels(40, 16), .shape = shape});
 }
 
 // What a step has changed before it is made: the running statistics of batch normalisation.
