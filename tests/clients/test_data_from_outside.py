@@ -9,9 +9,8 @@ import struct
 
 import numpy
 import pytest
-from localcluster.harness import BUILD
+from outside_desk import TRAINER, Desk
 
-TRAINER = os.path.join(BUILD, "bin/trainer")
 GPT = "--model=gpt --num-layers=1 --num-attention-heads=2 --hidden-size=32 --seq-length=32 --batch-size=4 --vocab-size=257 --steps=30"
 # Its steps take tens of milliseconds: beside those of a few, on a busy machine, all that is no operation is large.
 WIDER = "--model=gpt --num-layers=2 --num-attention-heads=4 --hidden-size=128 --seq-length=128 --batch-size=8 --vocab-size=257 --steps=30"
@@ -59,23 +58,6 @@ def write_megatron_int32(folder, tokens):
 
 
 KINDS = [write_llm_c, write_megatron, write_megatron_int32, write_npy, write_old_npy]
-
-
-class Desk:
-    def __init__(self, cluster):
-        self.cluster = cluster
-        cluster.run("mkdir -p outside", cwd="/home/alice", check=True)
-
-    def folder(self, name):
-        folder = self.cluster.host_path(f"/home/alice/outside/{name}")
-        os.makedirs(folder, exist_ok=True)
-        return folder
-
-    def run(self, command, check=True):
-        return self.cluster.run(f"export OMP_NUM_THREADS=1; {command}", cwd="/home/alice/outside", timeout=120, check=check)
-
-    def summary(self, command):
-        return json.loads(self.run(command).stdout.splitlines()[-1])
 
 
 @pytest.fixture(scope="module")

@@ -85,6 +85,7 @@ ALIKE = {
 MAY_DIFFER = {
     "--data-dir": "--data-dir=/elsewhere",
     "--data": None,
+    "--tokenizer": None,  # gpt's, and its tokens are compared
     "--device": "--device=cpu",
     "--data-parallel": "--data-parallel=on",
     "--memory-limit": "--memory-limit=2GiB",

@@ -161,7 +161,7 @@ Result<void> compile(const Options& given, Clock::time_point started) {
     const auto say = [&](const std::string& line) {
         if (is_primary) print_if_possible(stdout, line + "\n");
     };
-    const auto choice = DP_TRY(choose_model(given, has_fashion_mnist(given.data.directory)));
+    const auto choice = DP_TRY(choose_model(given, has_images(given)));
     if (choice.reason) say(*choice.reason);
 
     for (const auto& [option, size] : {std::pair{"--tensor-parallel", given.tensor_parallel},

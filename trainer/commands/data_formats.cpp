@@ -53,4 +53,13 @@ Format<DataMix> data_mix() {
     return {"DIR:WEIGHT,...", parse, text};
 }
 
+Format<std::string> tokenizer_name() {
+    const auto parse = [](const std::string& given) -> Try<std::string> {
+        std::error_code ignored;
+        if (given == "gpt2" || given == "bytes" || std::filesystem::exists(given, ignored)) return given;
+        return dp::fail(fmt::format("'{}' is not one of gpt2, bytes, and there is no such file", given));
+    };
+    return {"gpt2|bytes|FILE", parse};
+}
+
 }  // namespace dp::trainer

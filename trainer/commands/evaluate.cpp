@@ -9,11 +9,13 @@
 #include "trainer/base/output_file.hpp"
 #include "trainer/base/sha256.hpp"
 #include "trainer/commands/options.hpp"
+#include "trainer/data/image_arrays.hpp"
 #include "trainer/devices/cpu/cpu.hpp"
 #include "trainer/parallel/agreement.hpp"
 #include "trainer/parallel/consistency.hpp"
 #include "trainer/parallel/world.hpp"
 #include "trainer/prepare/corpus.hpp"
+#include "trainer/prepare/image_set.hpp"
 #include "trainer/training/evaluation.hpp"
 #include "trainer/training/training.hpp"
 
@@ -53,7 +55,14 @@ Result<Dataset> data_for(const SavedModel& saved, const std::filesystem::path& d
                     directory.string());
     if (request.set == DataSet::tokens)
         DP_TRY(check_vocabulary(vocabulary_of(directory).value_or(0), directory, saved.shape.gpt));
-    if (request.set == DataSet::fashion_mnist && !has_fashion_mnist(directory))
+    if (DP_TRY(find_image_set(directory, request.set)))
+        return fail(
+            Fault::usage,
+            "{}: images as they are, and a test needs them as the model takes them; give the directory in "
+            "which the training kept them (it says which)",
+            directory.string());
+    if (request.set == DataSet::fashion_mnist && !has_fashion_mnist(directory) &&
+        !has_image_arrays(directory))
         return fail(Fault::usage,
                     "{}: no images there that {} can be tested on; give the directory of their idx files as "
                     "--data-dir",

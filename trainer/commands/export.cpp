@@ -112,11 +112,16 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_of(const ExportOptions& options, co
 // Returns what there is of it, for people.
 Result<std::string_view> write_tokenizer(const Tokenizer* tokenizer, const fs::path& directory) {
     if (tokenizer == nullptr) return "without a tokenizer (--data-dir)";
-    if (tokenizer->merges().empty())
-        return "without a tokenizer: its tokens are bytes, for which transformers has none";
-    DP_TRY(write_durably(directory / "merges.txt", tokenizer->merges(), Fault::usage));
+    if (const TokenizerFile file = tokenizer->file(); file.name == kTokenizerFile) {
+        DP_TRY(write_durably(directory / file.name, file.contents, Fault::usage));
+        return "with its tokenizer (tokenizer.json)";
+    }
+    const std::string merges = tokenizer->merges();
+    if (merges.empty()) return "without a tokenizer: its tokens are bytes, for which transformers has none";
+    DP_TRY(write_durably(directory / "merges.txt", merges, Fault::usage));
     DP_TRY(write_durably(directory / "vocab.json", tokenizer->vocabulary_json(), Fault::usage));
-    return "with GPT-2's tokenizer (vocab.json, merges.txt)";
+    return tokenizer->name() == "gpt2" ? "with GPT-2's tokenizer (vocab.json, merges.txt)"
+                                       : "with its tokenizer (vocab.json, merges.txt)";
 }
 
 }  // namespace

@@ -126,7 +126,7 @@ Result<void> info(const Options& given) {
         return fail(
             Fault::usage,
             "--ranks-per-node with --device=cuda: each rank on a GPU has its own parameters; leave it out");
-    const auto choice = DP_TRY(choose_model(given, has_fashion_mnist(given.data.directory)));
+    const auto choice = DP_TRY(choose_model(given, has_images(given)));
     if (choice.reason) fmt::print("{}\n", *choice.reason);
     const ModelInfo& chosen = *choice.info;
     Options options = completed(given, chosen);

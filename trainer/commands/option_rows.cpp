@@ -207,11 +207,13 @@ void add_data_and_device(OptionList& list, Options& o) {
     mix.only_of = "gpt";
     mix.excludes = "--data-dir";
     list.add("--data-split,--split", o.data.split, train_test_rest(),
-             "gpt: of a set without test files, as 969,30,1 (default: the last 1/20 to test)", kCourse)
-        .only_of = "gpt";
+             "of a set without test files, as 969,30,1 (default: the last 1/20 to test)", kCourse);
     list.add("--bad-samples", o.data.bad_samples,
              one_of<BadSamples>({{"refuse", BadSamples::refuse}, {"skip", BadSamples::skip}}),
-             "gpt: texts and lines of JSON that cannot be read (default: refuse)", kCourse)
+             "texts, lines of JSON and images that cannot be read (default: refuse)", kCourse);
+    list.add("--tokenizer", o.data.tokenizer, path("FILE"),
+             "gpt: tokenizer.json, *.tiktoken or vocab.bpe (default: beside the texts, else bytes)",
+             kPlaceOfData)
         .only_of = "gpt";
     list.add("--samples", o.data.samples, whole(1, kBillion), "train on the first N; composed images: make N",
              kIdentity);
@@ -354,8 +356,8 @@ OptionList prepare_options(PrepareOptions& options) {
         .is_required = true;
     list.add("--from", options.from, path("DIR", PathOf::existing_directory),
              "where the downloaded files are (default: npm downloads them)", kAlone);
-    list.add("--tokenizer", options.tokenizer, one_of(std::vector<std::string>{"gpt2", "bytes"}),
-             "of text: GPT-2's byte pairs (50257 tokens) or bytes (257) (default: gpt2)", kAlone);
+    list.add("--tokenizer", options.tokenizer, tokenizer_name(),
+             "of text: GPT-2's byte pairs (50257 tokens), bytes (257), or a file's (default: gpt2)", kAlone);
     list.add("--validation", options.validation, number(0.0001, 1, "0.05"),
              "the part of a text's tokens to test with (default: 0.05)", kAlone);
     return list;

@@ -9,12 +9,14 @@
 #include "trainer/checkpoint/directory.hpp"
 #include "trainer/commands/freezing.hpp"
 #include "trainer/compile/cache.hpp"
+#include "trainer/data/image_arrays.hpp"
 #include "trainer/data/tokenizer.hpp"
 #include "trainer/memory/available.hpp"
 #include "trainer/models/freezing.hpp"
 #include "trainer/models/gpt.hpp"
 #include "trainer/models/gpt2_weights.hpp"
 #include "trainer/prepare/corpus.hpp"
+#include "trainer/prepare/image_set.hpp"
 #include "trainer/training/schedule.hpp"
 
 namespace dp::trainer {
@@ -48,11 +50,19 @@ std::unique_ptr<Model> recomputing_model(const ModelInfo& info, ModelShape shape
 
 }  // namespace
 
+bool has_images(const Options& options) {
+    const ModelInfo* info = find_model(options.model);
+    if (info != nullptr && info->data != DataSet::fashion_mnist) return false;
+    const auto& directory = options.data.directory;
+    return has_fashion_mnist(directory) || has_image_arrays(directory) || has_image_folder(directory);
+}
+
 Result<ModelChoice> choose_model(const Options& options, bool data_there) {
     const std::string directory = options.data.directory.string();
     const bool is_given = options.gave("--data-dir");
     const std::string advice = is_given
-                                   ? "give the directory of its idx files as --data-dir"
+                                   ? "give the directory of its idx files, or one with a directory of images "
+                                     "for each class, as --data-dir"
                                    : "install Debian's package dataset-fashion-mnist, or give --data-dir";
     if (!options.model.empty()) {
         const ModelInfo* info = find_model(options.model);
@@ -136,44 +146,70 @@ Result<void> fit(Options& options, std::optional<std::int64_t> vocabulary) {
 }
 
 Result<std::optional<std::int64_t>> vocabulary_for(const Options& options) {
-    if (options.data.set != DataSet::tokens) return std::nullopt;
-    if (!options.data.mix) return vocabulary_of(options.data.directory);
-    const std::filesystem::path* first = nullptr;
+    const DataRequest& data = options.data;
+    if (data.set != DataSet::tokens) return std::nullopt;
+    std::string first;
     std::optional<std::int64_t> vocabulary;
-    for (const auto& [where, weight] : options.data.mix->parts) {
+    if (data.tokenizer) {
+        const auto tokenizer = DP_TRY(open_tokenizer_file(*data.tokenizer));
+        vocabulary = tokenizer->vocabulary();
+        first = "--tokenizer " + data.tokenizer->string();
+    }
+    const auto parts = data.mix ? data.mix->parts : std::vector<DataMix::Part>{{data.directory, 1}};
+    for (const auto& [where, weight] : parts) {
         const auto its = vocabulary_of(where);
         if (!its) continue;
         if (vocabulary && its != vocabulary)
             return fail(
                 Fault::usage,
                 "--data: {} has a tokenizer of {} tokens, and {} one of {}; prepare both with the same",
-                first->string(), *vocabulary, where.string(), *its);
+                first, *vocabulary, where.string(), *its);
         vocabulary = its;
-        first = &where;
+        first = where.string();
     }
     return vocabulary;
 }
 
-Result<std::vector<std::string>> tokenize_texts(Options& options) {
+Result<std::vector<std::string>> make_data_ready(Options& options) {
     std::vector<std::string> lines;
     DataRequest& data = options.data;
-    if (data.set != DataSet::tokens) return lines;
+    const auto cache_for = [&](const std::filesystem::path& where,
+                               std::string_view what) -> Result<std::filesystem::path> {
+        if (auto cache = cache_directory(options.cache)) return *std::move(cache);
+        return fail(
+            Fault::usage,
+            "{}: there is no cache to keep its {} in; give --cache-dir DIR, or leave out --no-cache{}",
+            where.string(), what,
+            what == "tokens" ? fmt::format(", or prepare it with `trainer prepare --text {}`", where.string())
+                             : "");
+    };
     const auto tokenize = [&](std::filesystem::path& where) -> Result<void> {
         const auto corpus = DP_TRY(find_corpus(where));
         if (!corpus) return {};
-        const auto cache = cache_directory(options.cache);
-        if (!cache)
-            return fail(
-                Fault::usage,
-                "{}: there is no cache to keep its tokens in; give --cache-dir DIR, leave out --no-cache, or "
-                "prepare it with `trainer prepare --text {}`",
-                where.string(), where.string());
-        auto made = DP_TRY(tokenize_corpus(*corpus, *cache, data.bad_samples));
+        const auto cache = DP_TRY(cache_for(where, "tokens"));
+        auto made =
+            DP_TRY(tokenize_corpus(*corpus, cache, data.bad_samples, {data.tokenizer, options.init_from}));
         lines.push_back(std::move(made.note));
         where = std::move(made.directory);
         return {};
     };
-    if (data.mix) {
+    if (data.set != DataSet::tokens) {
+        const auto images = DP_TRY(find_image_set(data.directory, data.set));
+        if (!images && data.set == DataSet::segmentation && options.gave("--data-dir") &&
+            !reads_image_arrays(data) && !has_fashion_mnist(data.directory))
+            return fail(
+                Fault::usage,
+                "{}: no images with masks there (images.npy and masks.npy, or images/ and masks/), and no "
+                "Fashion-MNIST to compose some of",
+                data.directory.string());
+        if (!images) return lines;
+        const auto cache = DP_TRY(cache_for(data.directory, "images"));
+        auto made = DP_TRY(convert_images(*images, data, cache));
+        lines.push_back(std::move(made.note));
+        data.directory = std::move(made.directory);
+        data.split.reset();  // it has been made
+        data.is_checked = true;
+    } else if (data.mix) {
         for (auto& part : data.mix->parts) DP_TRY(tokenize(part.where));
     } else {
         DP_TRY(tokenize(data.directory));
@@ -255,7 +291,7 @@ Result<OpenedDevice> open_device_of(const Options& options, const LaunchContext&
 Result<Prepared> prepare_training(Options options, const ModelInfo& info, const LaunchContext& here,
                                   std::int64_t ranks, const Load& load, OperationLog* log) {
     const std::string given = options.data.directory.string();
-    auto notes = DP_TRY(tokenize_texts(options));
+    auto notes = DP_TRY(make_data_ready(options));
     const auto vocabulary = DP_TRY(vocabulary_for(options));
     DP_TRY(fit(options, vocabulary));
     auto data = DP_TRY(load(options));
@@ -267,6 +303,11 @@ Result<Prepared> prepare_training(Options options, const ModelInfo& info, const 
                     "only CPUs divide a model as yet, and the trainer chose {}; give --device=cpu",
                     opened.device->name());
     auto model = make_model(info, options.shape);
+    if (model->parameters().learned_count() == 0)
+        return fail(
+            Fault::usage,
+            "--freeze leaves a stage of the pipeline nothing to learn; freeze less, or give a smaller "
+            "--pipeline-parallel");
     auto recomputing = recomputing_model(info, options.shape);
     return Prepared{&info,
                     std::move(options),

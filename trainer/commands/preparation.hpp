@@ -13,7 +13,10 @@
 
 namespace dp::trainer {
 
-// Pure: which model, and the sentence that says why if the user did not. `data_there`: has_fashion_mnist().
+// Pure: which model, and the sentence that says why if the user did not. `data_there`: has_images().
+// Whether --data-dir has images of classes: idx files, ImageFolder's directories, or what was made of them. Not looked for where the
+// model that was given trains on something else.
+bool has_images(const Options& options);
 struct ModelChoice {
     const ModelInfo* info;
     std::optional<std::string> reason;
@@ -34,8 +37,9 @@ std::vector<std::pair<std::string, std::string>> values_alike(Options options);
 // Pure, of fit(): what a plan that `compile` makes depends on.
 std::map<std::string, std::string> values_of_plan(Options options);
 
-// Has the texts tokenized that --data-dir or --data names, and puts the tokens' directories in their place. A line for each.
-Result<std::vector<std::string>> tokenize_texts(Options& options);
+// Has the texts tokenized and the pictures converted that --data-dir or --data names, and puts the directories of what is made in
+// their place. A line for each.
+Result<std::vector<std::string>> make_data_ready(Options& options);
 
 // Where the cache of `compile` is: as the options say, else where the environment has caches.
 std::optional<std::filesystem::path> cache_directory(const CacheOptions& options);
@@ -51,7 +55,7 @@ struct Prepared {
     OpenedDevice opened;
     // Declared; the latter with --recompute, null where it is no choice.
     std::unique_ptr<Model> model, recomputing;
-    std::vector<std::string> notes;  // for people: of texts that were tokenized
+    std::vector<std::string> notes;  // for people: of texts and pictures that were made ready
 
     Device& device() const { return *opened.device; }
     MemoryCase memory_case(std::int64_t ranks, std::int64_t sharing) const;

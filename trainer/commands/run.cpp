@@ -484,7 +484,7 @@ Result<void> run(const Options& given, std::chrono::steady_clock::time_point sta
     if (!decision) return tl::unexpected(decision.error());
     Report report(decision->is_primary, isatty(STDERR_FILENO) != 0, given.output.style);
     if (decision->warning) report.warning(*decision->warning);
-    const auto choice = choose_model(given, has_fashion_mnist(given.data.directory));
+    const auto choice = choose_model(given, has_images(given));
     if (choice && choice->reason) report.line(*choice->reason);
     const bool has_checkpoints = !given.training.checkpoints.directory.empty();
     if (has_checkpoints && !decision->join && std::max(here.slurm_tasks, here.local_size) > 1)

@@ -10,6 +10,8 @@
 #include <queue>
 #include <span>
 
+#include "base/text.hpp"
+
 namespace dp::trainer {
 namespace {
 
@@ -64,11 +66,11 @@ struct Part {
     bool gone = false;             // merged into the one before
 };
 
-// Ordered by the token, whose number is also its merge's position in the table, and then by the place.
+// Ordered by the merge's place in the table, and then by the place in the word.
 struct Merge {
-    Token token;
+    std::uint32_t rank;
     std::ptrdiff_t left;  // the place of the left one
-    Token left_token, right_token;
+    Token token, left_token, right_token;
     auto operator<=>(const Merge&) const = default;
 };
 
@@ -77,10 +79,9 @@ struct Merge {
 Result<BytePairs> BytePairs::read(std::string_view merges, const std::string& source) {
     const auto bytes = ordered_bytes();
     BytePairs pairs;
-    std::unordered_map<std::string, Token> tokens;
     const auto add = [&](const std::string& text) {
         const auto token = static_cast<Token>(pairs.texts_.size());
-        tokens.emplace(text, token);
+        pairs.tokens_.emplace(text, token);
         pairs.texts_.push_back(text);
         return token;
     };
@@ -96,15 +97,75 @@ Result<BytePairs> BytePairs::read(std::string_view merges, const std::string& so
         const auto left = decode(line.substr(0, blank), bytes);
         const auto right = decode(line.substr(std::min(blank + 1, line.size())), bytes);
         // Tokens have 16 bits, and the one after the last merge is the end of a text.
-        if (!left || !right || !tokens.contains(*left) || !tokens.contains(*right) || pairs.size() >= 0xFFFF)
+        if (!left || !right || !pairs.tokens_.contains(*left) || !pairs.tokens_.contains(*right) ||
+            pairs.size() >= 0xFFFF)
             return fail(Fault::usage,
                         "{}: line {} does not merge two known tokens; make the data again with "
                         "`trainer prepare`",
                         source, number);
-        const std::uint32_t both = pair(tokens[*left], tokens[*right]);
-        pairs.merges_.emplace(both, add(*left + *right));
+        const std::uint32_t both = pair(pairs.tokens_[*left], pairs.tokens_[*right]);
+        const Token token = add(*left + *right);
+        pairs.merges_.emplace(both, Made{token, token});
     }
     return pairs;
+}
+
+Try<BytePairs> BytePairs::of_texts(std::vector<std::string> texts) {
+    BytePairs pairs;
+    pairs.texts_ = std::move(texts);
+    for (std::size_t token = 0; token < pairs.texts_.size(); ++token) {
+        const std::string& text = pairs.texts_[token];
+        if (text.empty()) continue;
+        const auto [same, is_new] = pairs.tokens_.emplace(text, static_cast<Token>(token));
+        if (!is_new)
+            return dp::fail(fmt::format("its tokens {} and {} are the same text", same->second, token));
+        if (text.size() == 1)
+            pairs.tokens_of_bytes_[static_cast<unsigned char>(text[0])] = static_cast<Token>(token);
+    }
+    for (int byte = 0; byte < 256; ++byte)
+        if (!pairs.tokens_.contains(std::string(1, static_cast<char>(byte))))
+            return dp::fail(
+                fmt::format("it lacks a token for the byte 0x{:02x}, which a text may have", byte));
+    return pairs;
+}
+
+Try<void> BytePairs::add_merge(const std::string& left, const std::string& right) {
+    const auto one = tokens_.find(left), other = tokens_.find(right), both = tokens_.find(left + right);
+    for (const auto& [found, text] :
+         {std::pair(one, left), std::pair(other, right), std::pair(both, left + right)})
+        if (found == tokens_.end())
+            return dp::fail(fmt::format("it merges '{}' and '{}', but lacks the token '{}'",
+                                        printable(left, 40), printable(right, 40), printable(text, 80)));
+    merges_.insert_or_assign(pair(one->second, other->second),
+                             Made{static_cast<std::uint32_t>(merges_.size()), both->second});
+    return {};
+}
+
+void BytePairs::merge_by_number() {
+    for (const auto& [text, token] : tokens_) {
+        for (std::size_t cut = 1; cut < text.size(); ++cut) {
+            const auto left = tokens_.find(text.substr(0, cut)), right = tokens_.find(text.substr(cut));
+            if (left != tokens_.end() && right != tokens_.end())
+                merges_[pair(left->second, right->second)] = {token, token};
+        }
+    }
+}
+
+std::optional<std::string> BytePairs::bytes_of(std::string_view printable_text) {
+    static const auto ordered = ordered_bytes();
+    return decode(printable_text, ordered);
+}
+
+std::string BytePairs::merge_lines() const {
+    std::string lines = "#version: 0.2\n";
+    for (std::size_t token = 0; token < texts_.size(); ++token) {
+        if (texts_[token].size() < 2) continue;
+        std::vector<Token> halves;
+        merge(texts_[token], static_cast<std::uint32_t>(token), halves);
+        if (halves.size() == 2)
+            lines += printable_text_of(halves[0]) + " " + printable_text_of(halves[1]) + "\n";
+    }
+    return lines;
 }
 
 std::string BytePairs::printable_text_of(Token token) const {
@@ -114,7 +175,13 @@ std::string BytePairs::printable_text_of(Token token) const {
     return text;
 }
 
-void BytePairs::merge(std::string_view word, std::vector<Token>& tokens) const {
+void BytePairs::merge(std::string_view word, std::uint32_t before, std::vector<Token>& tokens) const {
+    if (takes_whole_words_ && before == kAll) {
+        if (const auto whole = tokens_.find(std::string(word)); whole != tokens_.end()) {
+            tokens.push_back(whole->second);
+            return;
+        }
+    }
     const auto size = static_cast<std::ptrdiff_t>(word.size());
     std::vector<Part> parts;
     parts.reserve(word.size());
@@ -130,7 +197,8 @@ void BytePairs::merge(std::string_view word, std::vector<Token>& tokens) const {
         if (left < 0 || at(left).after < 0) return;
         const Token left_token = at(left).token, right_token = at(at(left).after).token;
         const auto found = merges_.find(pair(left_token, right_token));
-        if (found != merges_.end()) possible.push({found->second, left, left_token, right_token});
+        if (found != merges_.end() && found->second.rank < before)
+            possible.push({found->second.rank, left, found->second.token, left_token, right_token});
     };
     for (std::ptrdiff_t place = 0; place < size; ++place) consider(place);
     while (!possible.empty()) {

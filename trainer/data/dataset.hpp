@@ -58,6 +58,9 @@ struct Dataset {
 constexpr Affine normalised_by(float mean, float deviation) {
     return {1 / (255 * deviation), -mean / deviation};
 }
+// By the mean and the standard deviation of `count` pixels, with four digits, as they are published.
+Affine normalisation_of(std::uint64_t sum, std::uint64_t sum_of_squares, std::uint64_t count);
+inline constexpr std::int64_t kImageSide = 28;  // of cnn's and ffn's images
 inline constexpr Affine kFashionMnistNormalise = normalised_by(0.2860f, 0.3530f);
 inline constexpr Affine kSegmentationNormalise{1 / 64.0f, -2};  // about mean 0 and deviation 1
 

@@ -25,9 +25,8 @@ fs::path find(const fs::path& directory, const std::string& name) {
     return fs::exists(directory / name, ignored) ? directory / name : directory / (name + ".gz");
 }
 
-// By the mean and the standard deviation of the pixels, with four digits, as they are published:
-// Fashion-MNIST's are 0.2860 and 0.3530, MNIST's 0.1307 and 0.3081.
-Affine normalisation_of(std::span<const std::uint8_t> pixels) {
+// Fashion-MNIST's mean and deviation are 0.2860 and 0.3530, MNIST's 0.1307 and 0.3081.
+Affine normalisation_of_all(std::span<const std::uint8_t> pixels) {
     std::uint64_t sum = 0, squares = 0;
     for (std::size_t i = 0; i < pixels.size(); i += kPixels) {
         std::uint32_t of_image = 0, squares_of_image = 0;  // the compiler adds several of these at once
@@ -38,13 +37,7 @@ Affine normalisation_of(std::span<const std::uint8_t> pixels) {
         sum += of_image;
         squares += squares_of_image;
     }
-    const auto count = static_cast<double>(pixels.size());
-    const double mean = static_cast<double>(sum) / count;
-    const double deviation = std::sqrt(static_cast<double>(squares) / count - mean * mean);
-    const auto digits = [](double amount) {
-        return static_cast<float>(std::round(amount / 255 * 10'000) / 10'000);
-    };
-    return normalised_by(digits(mean), digits(deviation) > 0 ? digits(deviation) : 1);
+    return normalisation_of(sum, squares, pixels.size());
 }
 
 Result<Split> load_part(const fs::path& image_file, const fs::path& label_file) {
@@ -71,11 +64,21 @@ Result<Split> load_part(const fs::path& image_file, const fs::path& label_file) 
 
 }  // namespace
 
+Affine normalisation_of(std::uint64_t sum, std::uint64_t sum_of_squares, std::uint64_t of) {
+    const auto count = static_cast<double>(of);
+    const double mean = static_cast<double>(sum) / count;
+    const double deviation = std::sqrt(static_cast<double>(sum_of_squares) / count - mean * mean);
+    const auto digits = [](double amount) {
+        return static_cast<float>(std::round(amount / 255 * 10'000) / 10'000);
+    };
+    return normalised_by(digits(mean), digits(deviation) > 0 ? digits(deviation) : 1);
+}
+
 Result<Dataset> load_fashion_mnist(const fs::path& directory) {
     const auto files = fashion_mnist_files(directory);
     auto train = DP_TRY(load_part(files[0], files[1]));
     auto test = DP_TRY(load_part(files[2], files[3]));
-    train.normalise = test.normalise = normalisation_of(train.features.bytes);
+    train.normalise = test.normalise = normalisation_of_all(train.features.bytes);
     return Dataset{std::move(train), std::move(test), directory.string()};
 }
 

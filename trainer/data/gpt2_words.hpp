@@ -2,7 +2,7 @@
 //
 // Splits a text into words as GPT-2 does before its byte-pair merges: words, numbers and other signs, each
 // with the blank before it; the blanks between them; and English suffixes ('s, 't, ...). Nothing is lost: the
-// concatenated words are the text. Called by gpt2_tokenizer.cpp.
+// concatenated words are the text. Called by byte_pair_tokenizer.cpp.
 #pragma once
 
 #include <functional>

@@ -6,6 +6,7 @@
 #include <future>
 #include <set>
 
+#include "trainer/data/image_arrays.hpp"
 #include "trainer/data/prepared.hpp"
 #include "trainer/data/token_files.hpp"
 
@@ -20,6 +21,7 @@ std::vector<std::filesystem::path> directories_of(const DataRequest& request) {
 }
 
 std::vector<std::filesystem::path> files_read(const DataRequest& request) {
+    if (reads_image_arrays(request)) return image_array_files(request.directory);
     if (request.set != DataSet::tokens) return fashion_mnist_files(request.directory);
     std::vector<std::filesystem::path> files;
     for (const auto& directory : directories_of(request))
@@ -39,6 +41,14 @@ Result<Dataset> read(const DataRequest& request) {
                    ? mix_tokens(*request.mix, request.sequence, request.vocabulary, request.seed,
                                 request.split)
                    : load_tokens(request.directory, request.sequence, request.vocabulary, request.split);
+    if (request.split)
+        return fail(
+            Fault::usage,
+            "--data-split is for tokens and images without files to test with, and {} has such; leave it out",
+            request.directory.string());
+    if (reads_image_arrays(request))
+        return load_image_arrays(request.directory, request.set,
+                                 request.set == DataSet::segmentation ? request.image_size : kImageSide);
     if (request.set == DataSet::fashion_mnist) return load_fashion_mnist(request.directory);
     return compose_segmentation(request.directory, request.image_size,
                                 request.samples.value_or(default_image_count(request.image_size)),
@@ -47,7 +57,17 @@ Result<Dataset> read(const DataRequest& request) {
 
 }  // namespace
 
+bool reads_image_arrays(const DataRequest& request) {
+    return (request.set == DataSet::fashion_mnist || request.set == DataSet::segmentation) &&
+           has_image_arrays(request.directory);
+}
+
 Result<Dataset> load_all(const DataRequest& request) {
+    if (request.split && request.set != DataSet::tokens)
+        return fail(
+            Fault::usage,
+            "--data-split is for tokens and for directories of images without any to test with, and this "
+            "set has a test of its own; leave it out");
     if (request.set == DataSet::linear_regression) return make_linear_regression();
     if (request.is_checked) return read(request);
     // On another CPU (Fashion-MNIST is hashed in 0.03 s and unpacked in 0.3 s), or later if no thread starts.

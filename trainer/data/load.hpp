@@ -23,17 +23,21 @@ struct DataRequest {
     std::filesystem::path directory = {};  // looked at where the set has files
     // The maximum number of training samples; for composed images, their number.
     std::optional<std::int64_t> samples = {};
-    std::uint64_t seed = 1;                   // of composed images
-    std::int64_t image_size = 256;            // of composed images
-    std::int64_t sequence = 1;                // of tokens
-    std::int64_t vocabulary = 1;              // that tokens must fit
-    std::optional<TrainTestRest> split = {};  // of tokens without files to test with
-    std::optional<DataMix> mix = {};          // of tokens, instead of the directory
+    std::uint64_t seed = 1;                               // of composed images
+    std::int64_t image_size = 256;                        // of composed images
+    std::int64_t sequence = 1;                            // of tokens
+    std::int64_t vocabulary = 1;                          // that tokens must fit
+    std::optional<TrainTestRest> split = {};              // of tokens without files to test with
+    std::optional<DataMix> mix = {};                      // of tokens, instead of the directory
+    std::optional<std::filesystem::path> tokenizer = {};  // of texts and tokens, if not the one beside them
     BadSamples bad_samples = BadSamples::refuse;
     // The files were checked before, or another rank of the node checks them now: no hashes are needed.
     bool is_checked = false;
     KnownDirectory packaged = {kFashionMnistDirectory, kFashionMnistFiles};  // a test has one of its own
 };
+
+// Images that another run of this trainer has brought to the model's size (image_arrays.hpp).
+bool reads_image_arrays(const DataRequest& request);
 
 Result<Dataset> load(const DataRequest& request);
 

@@ -2,18 +2,22 @@
 #include "trainer/data/npy.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <optional>
 
+#include "base/text.hpp"
 #include "trainer/base/files.hpp"
 
 namespace dp::trainer {
 namespace {
 
 constexpr std::string_view kNpyMagic = "\x93NUMPY";
+constexpr const char* kNotRowByRow =
+    "its rows do not lie one after another (fortran_order); save numpy.ascontiguousarray() of it";
 
 constexpr std::array<std::pair<std::string_view, StoredAs>, 7> kNpyTypes{{{"<u2", StoredAs::u16},
                                                                           {"<u4", StoredAs::u32},
@@ -98,7 +102,7 @@ Try<NpyDescription> read_description(std::string_view text) {
         if (!key || !literal.take(":")) return unreadable();
         bool is_read = false;
         if (*key == "descr") {
-            if (literal.take("[")) return dp::fail("its numbers are records, not tokens");
+            if (literal.take("[")) return dp::fail("its numbers are records");
             is_read = (said.type = literal.string()).has_value();
         } else if (*key == "fortran_order") {
             is_read = (said.is_fortran = literal.boolean()).has_value();
@@ -116,7 +120,7 @@ Try<NpyDescription> read_description(std::string_view text) {
 
 }  // namespace
 
-Try<NpyHeader> read_npy_header(std::string_view beginning) {
+Try<NpyArray> read_npy_array(std::string_view beginning) {
     if (!beginning.starts_with(kNpyMagic)) return dp::fail("it is no array of numpy's");
     const auto rest = beginning.substr(kNpyMagic.size());
     const auto cut = [] { return dp::fail("cut short within the header"); };
@@ -130,24 +134,66 @@ Try<NpyHeader> read_npy_header(std::string_view beginning) {
     const std::uint64_t length = little_endian(rest.substr(2, width));
     const std::uint64_t bytes = kNpyMagic.size() + 2 + width + length;
     if (bytes > kLongestNpyHeader)
-        return dp::fail(fmt::format("a header of {} bytes is of no array of tokens", bytes));
+        return dp::fail(fmt::format("a header of {} bytes is of no array of tokens or images", bytes));
     if (bytes > beginning.size()) return cut();
-    const auto said = DP_TRY(read_description(rest.substr(2 + width, static_cast<std::size_t>(length))));
+    auto said = DP_TRY(read_description(rest.substr(2 + width, static_cast<std::size_t>(length))));
+    return NpyArray{printable(*said.type, 40), *said.is_fortran, *std::move(said.shape),
+                    static_cast<std::int64_t>(bytes)};
+}
+
+Try<NpyHeader> read_npy_header(std::string_view beginning) {
+    const auto said = DP_TRY(read_npy_array(beginning));
     const auto* type = std::find_if(kNpyTypes.begin(), kNpyTypes.end(),
-                                    [&](const auto& one) { return one.first == *said.type; });
+                                    [&](const auto& one) { return one.first == said.type; });
     if (type == kNpyTypes.end())
         return dp::fail(fmt::format("its numbers are '{}'; tokens are little-endian integers, such as uint16",
-                                    *said.type));
-    const auto& shape = *said.shape;
+                                    said.type));
+    const auto& shape = said.shape;
     if (shape.empty() || shape.size() > 2)
         return dp::fail(fmt::format("its shape has {} dimensions; tokens have 1 or 2", shape.size()));
-    if (*said.is_fortran && shape.size() == 2)
-        return dp::fail(
-            "its rows do not lie one after another (fortran_order); save numpy.ascontiguousarray() of it");
+    if (said.is_fortran && shape.size() == 2) return dp::fail(kNotRowByRow);
     std::int64_t count = shape.front();
     if (shape.size() == 2 && __builtin_mul_overflow(shape[0], shape[1], &count))
         return dp::fail("its shape is too large");
-    return NpyHeader{type->second, count, static_cast<std::int64_t>(bytes)};
+    return NpyHeader{type->second, count, said.bytes};
+}
+
+std::string npy_header(std::string_view type, const std::vector<std::int64_t>& shape) {
+    std::string header = std::string(kNpyMagic) + std::string("\1\0", 2);
+    constexpr std::size_t kLength = kNpyHeader - 10;
+    header += static_cast<char>(kLength);
+    header += '\0';
+    header += fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({},), }}", type,
+                          fmt::join(shape, ", "));
+    header.resize(kNpyHeader - 1, ' ');
+    return header + '\n';
+}
+
+std::int64_t NpyFile::row_bytes() const {
+    std::int64_t bytes = array.type.back() - '0';
+    for (std::size_t i = 1; i < array.shape.size(); ++i) bytes *= array.shape[i];
+    return bytes;
+}
+
+Try<NpyFile> open_npy_array(const std::filesystem::path& file, std::string_view types) {
+    auto opened = open_sized(file);
+    if (!opened) return dp::fail("cannot read");
+    std::string beginning(std::min<std::size_t>(kLongestNpyHeader, static_cast<std::size_t>(opened->bytes)),
+                          '\0');
+    DP_TRY(read_at(opened->file, 0, beginning.data(), beginning.size()));
+    NpyFile made{DP_TRY(read_npy_array(beginning)), std::move(opened->file)};
+    const auto& [type, is_fortran, shape, header] = made.array;
+    if (type.size() != 3 || type.find(' ') != std::string::npos || types.find(type) == std::string_view::npos)
+        return dp::fail(fmt::format("its numbers are '{}', and such are not taken", type));
+    if (is_fortran && shape.size() > 1) return dp::fail(kNotRowByRow);
+    std::int64_t bytes = type.back() - '0';  // of a row, then of all
+    for (std::size_t i = 1; i <= shape.size(); ++i)
+        if (__builtin_mul_overflow(bytes, i < shape.size() ? shape[i] : shape[0], &bytes))
+            return dp::fail("its shape is too large");
+    if (opened->bytes - header != bytes)
+        return dp::fail(
+            fmt::format("its shape has {} bytes, but {} follow the header", bytes, opened->bytes - header));
+    return made;
 }
 
 Result<TokenRun> open_npy(const std::filesystem::path& file) {

@@ -42,8 +42,12 @@ class StreamSequences final : public Sequences {
     std::int64_t first_, sequence_;
 };
 
+class StoredImages;  // stored_images.hpp
+
+// One of the two is there.
 struct StreamedRows {
     std::shared_ptr<const Sequences> rows;
+    std::shared_ptr<const StoredImages> images = {};
     std::int64_t bytes = 0;            // that the matrix would have
     std::vector<std::uint8_t> spread;  // pieces_of() them, for the fingerprint
 };

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -13,7 +14,9 @@
 namespace dp::trainer {
 namespace {
 
-constexpr const char* kDescription = "tokenizer.json";
+namespace fs = std::filesystem;
+
+constexpr std::string_view kDescription = kTokenizerFile;
 constexpr std::uint64_t kMostTokens = std::uint64_t{std::numeric_limits<Token>::max()} + 1;
 
 class ByteTokenizer final : public Tokenizer {
@@ -40,16 +43,27 @@ nlohmann::json said_in(const std::string& text, const char* key) {
     return description.is_object() ? description.value(key, nlohmann::json()) : nlohmann::json();
 }
 
+Result<std::string> read_tokenizer_file(const fs::path& file) {
+    const auto opened = open_sized(file);
+    if (opened && opened->bytes > kLargestTokenizerFile)
+        return fail(Fault::usage, "{}: {} bytes, and no tokenizer that this trainer takes has more than {}",
+                    file.string(), opened->bytes, kLargestTokenizerFile);
+    return read_file(file);
+}
+
+MakeTokenizer* maker_for(const fs::path& file) {
+    if (file.extension() == ".json") return make_hugging_face_tokenizer;
+    if (file.extension() == ".tiktoken") return make_tiktoken_tokenizer;
+    if (file.extension() == ".bpe" || file.extension() == ".txt") return make_gpt2_tokenizer;
+    return nullptr;
+}
+
 }  // namespace
 
 std::string Tokenizer::decode(std::span<const Token> tokens) const {
     std::string text;
-    for (const Token token : tokens) {
-        if (token < end_of_text())
-            text += text_of(token);
-        else if (token == end_of_text())
-            text += kEndOfText;
-    }
+    for (const Token token : tokens)
+        if (token < vocabulary()) text += token == end_of_text() ? kEndOfText : text_of(token);
     return text;
 }
 
@@ -57,40 +71,78 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer() {
     return std::make_unique<ByteTokenizer>();
 }
 
-Result<void> save_tokenizer(const Tokenizer& tokenizer, const std::filesystem::path& directory) {
-    if (!tokenizer.merges().empty()) DP_TRY(write_file(directory / kMergesFile, tokenizer.merges()));
+Result<void> save_tokenizer(const Tokenizer& tokenizer, const fs::path& directory) {
+    const TokenizerFile file = tokenizer.file();
+    if (!file.name.empty()) DP_TRY(write_file(directory / file.name, file.contents));
+    if (file.name == kDescription) return {};
     const nlohmann::ordered_json description{{"tokenizer", tokenizer.name()},
                                              {"vocabulary", tokenizer.vocabulary()},
                                              {"end_of_text", tokenizer.end_of_text()}};
     return write_file(directory / kDescription, description.dump() + "\n");
 }
 
-std::optional<std::int64_t> vocabulary_of(const std::filesystem::path& directory) {
-    const auto text = read_file(directory / kDescription);
-    if (!text) return std::nullopt;
-    const auto said = said_in(*text, "vocabulary");
-    if (!said.is_number_unsigned() || said.get<std::uint64_t>() > kMostTokens) return std::nullopt;
-    return said.get<std::int64_t>();
+std::optional<fs::path> tokenizer_file_in(const fs::path& where) {
+    std::error_code ignored;
+    const fs::path directory = fs::is_directory(where, ignored) ? where
+                               : where.has_parent_path()        ? where.parent_path()
+                                                                : fs::path(".");
+    if (const auto text = read_tokenizer_file(directory / kTokenizerFile);
+        text && !said_in(*text, "model").is_null())
+        return directory / kTokenizerFile;
+    std::vector<fs::path> ranks;
+    for (auto& file : entries_of(directory))
+        if (file.extension() == ".tiktoken") ranks.push_back(std::move(file));
+    if (!ranks.empty()) return *std::min_element(ranks.begin(), ranks.end());
+    for (const std::string_view name : {kMergesFile, std::string_view("merges.txt")})
+        if (fs::exists(directory / name, ignored)) return directory / name;
+    return std::nullopt;
 }
 
-Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::filesystem::path& directory) {
-    const auto file = directory / kDescription;
-    const auto text = DP_TRY(read_file(file));
-    const auto name = said_in(text, "tokenizer"), vocabulary = said_in(text, "vocabulary");
+Result<std::unique_ptr<Tokenizer>> open_tokenizer_file(const fs::path& where) {
+    std::error_code ignored;
+    if (fs::is_directory(where, ignored)) return open_tokenizer(where);
+    MakeTokenizer* const make = maker_for(where);
+    if (make == nullptr)
+        return fail(
+            Fault::usage,
+            "{}: no tokenizer that this trainer reads; give Hugging Face's tokenizer.json, tiktoken's "
+            "*.tiktoken, or GPT-2's vocab.bpe or merges.txt",
+            where.string());
+    auto contents = DP_TRY(read_tokenizer_file(where));
+    return make(std::move(contents), where.string());
+}
+
+std::optional<std::int64_t> vocabulary_of(const fs::path& where) {
+    const auto text = read_tokenizer_file(where / kDescription);
+    const auto said = text ? said_in(*text, "vocabulary") : nlohmann::json();
+    if (said.is_number_unsigned() && said.get<std::uint64_t>() <= kMostTokens)
+        return said.get<std::int64_t>();
+    const auto file = tokenizer_file_in(where);
+    if (!file) return std::nullopt;
+    const auto tokenizer = open_tokenizer_file(*file);
+    return tokenizer ? std::optional((*tokenizer)->vocabulary()) : std::nullopt;
+}
+
+Result<std::unique_ptr<Tokenizer>> open_tokenizer(const fs::path& directory) {
+    const auto description = directory / kDescription;
+    const auto text = read_tokenizer_file(description);
+    if (const auto file = tokenizer_file_in(directory); file && (!text || file->filename() == kDescription))
+        return open_tokenizer_file(*file);
+    if (!text) return tl::unexpected(text.error());
+    const auto name = said_in(*text, "tokenizer"), vocabulary = said_in(*text, "vocabulary");
     if (name == "bytes") return make_byte_tokenizer();
-    if (name != "gpt2")
+    if (name != "gpt2" && name != "tiktoken")
         return fail(Fault::usage,
-                    "{}: unknown tokenizer (this trainer has gpt2 and bytes); "
+                    "{}: unknown tokenizer (this trainer has gpt2, tiktoken, bytes, and Hugging Face's BPE); "
                     "make the data again with `trainer prepare`",
-                    file.string());
-    const auto merges_file = directory / kMergesFile;
-    auto merges = DP_TRY(read_file(merges_file));
-    auto tokenizer = make_gpt2_tokenizer(std::move(merges), merges_file.string());
+                    description.string());
+    const auto file = directory / (name == "gpt2" ? kMergesFile : kRanksFile);
+    auto tokenizer = open_tokenizer_file(file);
     if (tokenizer && vocabulary != (*tokenizer)->vocabulary())
         return fail(Fault::usage,
                     "{}: has {} tokens, but {} says {}; make the data again with "
                     "`trainer prepare`",
-                    merges_file.string(), (*tokenizer)->vocabulary(), kDescription, vocabulary.dump());
+                    file.string(), (*tokenizer)->vocabulary(), kDescription, vocabulary.dump());
     return tokenizer;
 }
 

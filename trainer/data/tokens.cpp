@@ -115,7 +115,7 @@ Result<TokenParts> open_tokens(const fs::path& where, std::int64_t sequence, std
 Result<Split> streamed_split(std::shared_ptr<const Sequences> rows, std::int64_t count,
                              std::int64_t sequence) {
     Split samples = declared_split(count, sequence);
-    StreamedRows streamed{std::move(rows), bytes_of_samples(count, sequence), {}};
+    StreamedRows streamed{std::move(rows), {}, bytes_of_samples(count, sequence), {}};
     for (const auto& [at, bytes] : pieces_of(streamed.bytes, true)) {
         const std::int64_t skipped = at % kTokenBytes;
         const auto piece =

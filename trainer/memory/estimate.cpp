@@ -30,8 +30,15 @@ std::int64_t data_bytes(const Dataset& data, std::int64_t batch, std::int64_t te
     const std::int64_t tests = largest_shard(data.test.count, world);
     const std::int64_t test_bytes = bytes_of(data.test.features) + bytes_of(data.test.targets);
     const Matrix& targets = data.train.targets;
-    return bytes_of(data.train.features) + bytes_of(data.train.targets) +
-           (data.test.count > 0 ? test_bytes / data.test.count * tests : 0) +
+    // Of streamed images a batch as it is stored, and its places.
+    const auto staged = [&](const Split& samples, std::int64_t rows) {
+        if (!samples.streamed || !samples.streamed->images) return std::int64_t{0};
+        return rows *
+               (samples.features.columns * static_cast<std::int64_t>(size_of(samples.features.type)) +
+                samples.targets.columns * static_cast<std::int64_t>(size_of(samples.targets.type)) + kIndex);
+    };
+    return staged(data.train, batch) + staged(data.test, test_batch) + bytes_of(data.train.features) +
+           bytes_of(data.train.targets) + (data.test.count > 0 ? test_bytes / data.test.count * tests : 0) +
            ((data.train.streamed ? 0 : data.train.count / world) + (data.test.streamed ? 0 : tests)) *
                kIndex +
            (batch + test_batch) * targets.columns *

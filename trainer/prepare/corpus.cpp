@@ -40,26 +40,20 @@ bool has_purpose(const fs::path& file, std::string_view word) {
     return name == word || (word == "val" && (name == "valid" || name == "validation"));
 }
 
-std::optional<fs::path> merges_of(const Corpus& corpus) {
+// As it is given, else beside the texts, else where the first weights are.
+std::optional<fs::path> tokenizer_for(const Corpus& corpus, const TokenizerSources& sources) {
     std::error_code ignored;
-    const fs::path directory =
-        fs::is_directory(corpus.where, ignored) ? corpus.where : corpus.where.parent_path();
-    for (const std::string_view name : {kMergesFile, kHuggingFaceMerges})
-        if (fs::exists(directory / name, ignored)) return directory / name;
-    return std::nullopt;
-}
-
-Result<std::unique_ptr<Tokenizer>> tokenizer_of(const Corpus& corpus) {
-    const auto file = merges_of(corpus);
-    if (!file) return make_byte_tokenizer();
-    auto merges = DP_TRY(read_file(*file));
-    return make_gpt2_tokenizer(std::move(merges), file->string());
+    if (sources.given && fs::is_directory(*sources.given, ignored))
+        return tokenizer_file_in(*sources.given).value_or(*sources.given);
+    if (sources.given) return sources.given;
+    if (auto beside = tokenizer_file_in(corpus.where)) return beside;
+    return sources.weights ? tokenizer_file_in(*sources.weights) : std::nullopt;
 }
 
 // What determines the tokens, without reading the texts.
-std::string identity_of(const Corpus& corpus, BadSamples bad) {
+std::string identity_of(const Corpus& corpus, const std::optional<fs::path>& tokenizer, BadSamples bad) {
     auto files = corpus.files;
-    if (const auto merges = merges_of(corpus)) files.push_back(*merges);
+    if (tokenizer) files.push_back(*tokenizer);
     std::error_code ignored;
     nlohmann::json stamps = nlohmann::json::array();
     for (const fs::path& file : files) {
@@ -261,12 +255,15 @@ Result<std::optional<Corpus>> find_corpus(const fs::path& where) {
     return corpus;
 }
 
-Result<TokenizedCorpus> tokenize_corpus(const Corpus& corpus, const fs::path& cache, BadSamples bad) {
+Result<TokenizedCorpus> tokenize_corpus(const Corpus& corpus, const fs::path& cache, BadSamples bad,
+                                        const TokenizerSources& sources) {
     try {
-        const std::string identity = identity_of(corpus, bad);
+        const auto file = tokenizer_for(corpus, sources);
+        const std::string identity = identity_of(corpus, file, bad);
         const fs::path directory = cache / ("text-" + identity);
         const auto make = [&](const fs::path& result) -> Result<std::string> {
-            auto tokenizer = DP_TRY(tokenizer_of(corpus));
+            auto tokenizer = DP_TRY(file ? open_tokenizer_file(*file)
+                                         : Result<std::unique_ptr<Tokenizer>>(make_byte_tokenizer()));
             return Tokenizing(corpus, bad, *tokenizer, result).run();
         };
         const auto summary = DP_TRY(made_once(directory, identity, make, kLongestTokenizing));

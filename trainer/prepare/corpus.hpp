@@ -22,9 +22,14 @@ struct TokenizedCorpus {
     std::filesystem::path directory;  // as `trainer prepare` would leave it
     std::string note;                 // for people
 };
-// With GPT-2's tokenizer if its merges are there (vocab.bpe or merges.txt), else of bytes. Each document is behind an end of text. Done
+// Where a tokenizer may be, besides where the texts are: the first that there is counts.
+struct TokenizerSources {
+    std::optional<std::filesystem::path> given;    // --tokenizer: before one beside the texts
+    std::optional<std::filesystem::path> weights;  // --init-from: after it
+};
+// With the tokenizer whose file is there (open_tokenizer_file()), else of bytes. Each document is behind an end of text. Done
 // again if the files have other names, sizes or dates.
 Result<TokenizedCorpus> tokenize_corpus(const Corpus& corpus, const std::filesystem::path& cache,
-                                        BadSamples bad);
+                                        BadSamples bad, const TokenizerSources& sources = {});
 
 }  // namespace dp::trainer

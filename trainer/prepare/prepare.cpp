@@ -24,6 +24,12 @@ struct Plan {
     std::string from;                 // PreparedData::from
 };
 
+// A file by its contents: what is prepared is the same wherever it lies.
+Result<std::string> identity_of_tokenizer(const std::string& tokenizer) {
+    std::error_code ignored;
+    return fs::is_regular_file(tokenizer, ignored) ? sha256_of_file(tokenizer) : tokenizer;
+}
+
 // Reads the user's own texts once, so that the work is identified by their contents.
 Result<Plan> make_plan(const PrepareOptions& options, std::span<const Source> sources) {
     Plan plan{};
@@ -42,7 +48,8 @@ Result<Plan> make_plan(const PrepareOptions& options, std::span<const Source> so
         plan.from = fmt::format("text {}", sha256(hashes));
     }
     if (plan.source == nullptr || plan.source->contents == Contents::text)
-        plan.from += fmt::format(", tokenizer {}, validation {}", options.tokenizer, options.validation);
+        plan.from += fmt::format(", tokenizer {}, validation {}",
+                                 DP_TRY(identity_of_tokenizer(options.tokenizer)), options.validation);
     return plan;
 }
 
@@ -66,6 +73,7 @@ Result<std::string> make_images(const Source& source, const PrepareOptions& opti
 
 Result<std::unique_ptr<Tokenizer>> make_tokenizer(const PrepareOptions& options, const fs::path& scratch) {
     if (options.tokenizer == "bytes") return make_byte_tokenizer();
+    if (options.tokenizer != "gpt2") return open_tokenizer_file(options.tokenizer);
     const auto package = DP_TRY(fetch(kGpt2Merges, options.from, scratch));
     const fs::path file = package / kMergesFile;
     auto merges = DP_TRY(read_file(file));

@@ -14,8 +14,8 @@ struct PrepareOptions {
     std::vector<std::filesystem::path> text;  // a user's own: files, or directories of *.txt
     std::filesystem::path output;
     std::optional<std::filesystem::path> from;  // where fetched files are
-    std::string tokenizer = "gpt2";
-    double validation = 0.05;  // the part of the tokens that is for the test
+    std::string tokenizer = "gpt2";             // or "bytes", or a file of open_tokenizer_file()'s
+    double validation = 0.05;                   // the part of the tokens that is for the test
 };
 
 // The directory has either all files or none; where it was not there it is not there after an error. Of

@@ -72,6 +72,7 @@ const std::map<std::string, Words> kTried{
     {"--data", {"--data=a:0.7,b:0.3"}},
     {"--data-split", {"--data-split=9,1"}},
     {"--bad-samples", {"--bad-samples=skip"}},
+    {"--tokenizer", {"--tokenizer=t.json"}},
     {"--samples", {"--samples=1000"}},
     {"--device", {"--device=cpu"}},
     {"--data-parallel", {"--data-parallel=off"}},
