@@ -201,5 +201,5 @@ def test_dli_gpt_divided_among_its_ranks(desk):
     assert "using world size: 4, data-parallel-size: 1, tensor-model-parallel size: 2, pipeline-model-parallel size: 2\n" in text, text
     assert "4 ranks, tensor 2 pipeline 2 data 1, micro-batches 4, bubble 20 %; " in text, text
     result = summary(text)
-    assert (result["tensor_parallel"], result["pipeline_parallel"], result["global_batch_size"]) == (2, 2, 8)
+    assert (result["tensor_parallel"], result["pipeline_parallel"], result["global_batch_size"]) == (2, 2, 4)
     assert result["parameters_equal_on_all_ranks"] is True

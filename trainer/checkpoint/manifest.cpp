@@ -222,6 +222,10 @@ Result<void> check_fits(const Manifest& manifest, const Continuation& now) {
     const auto& then = manifest.training;
     if (then.model != now.training.model)
         return wrong("is of the model {}; give --model={}", then.model, then.model);
+    if (const auto rank = then.shape.find("lora_rank");
+        rank != then.shape.end() && !now.training.shape.contains("lora_rank"))
+        return wrong("has adapters; give --lora-rank={}, with the --lora-alpha that it was made with",
+                     rank->second);
     for (const auto& [name, value] : then.shape)
         if (const auto here = now.training.shape.find(name);
             here == now.training.shape.end() || here->second != value)
@@ -259,6 +263,10 @@ Result<void> check_fits(const Manifest& manifest, const Continuation& now) {
     if (!averages &&
         std::ranges::find(manifest.vectors, "ema", &StoredVector::name) != manifest.vectors.end())
         return wrong("has an average of the parameters, which would end here; give --ema-decay, too");
+    for (std::size_t i = 0; averages && i < then.parameters.size(); ++i)
+        if (now.training.parameters[i].is_frozen && !then.parameters[i].is_frozen)
+            return wrong("has an average of {}, which --freeze would end; freeze no more than it has",
+                         then.parameters[i].name);
     return {};
 }
 

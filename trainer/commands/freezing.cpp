@@ -55,7 +55,7 @@ Result<void> check_freeze(const ModelInfo& info, const ModelShape& shape) {
                             : fmt::format("its names begin with {}", first_words(parameters)),
                     info.name);
     }
-    if (parameters.learned_count() == 0)
+    if (parameters.whole_learned_count() == 0)
         return fail(Fault::usage, "--freeze: '{}' is all of {}, and leaves nothing to train; freeze less",
                     fmt::join(shape.freeze, ","), info.name);
     return {};

@@ -96,7 +96,7 @@ void add_model(OptionList& list, Options& o) {
         "gpt: order of the micro-batches (default: 1f1b)", kCourse);
     gpt("--init-from", o.init_from, path("DIR|FILE"),
         "gpt: GPT-2's weights to begin with, in the safetensors format; a checkpoint comes first", kCourse);
-    gpt("--lora-rank", shape.lora_rank, whole(1, 65536),
+    gpt("--lora-rank", shape.lora_rank, whole(1, 32768),
         "gpt: learn only LoRA adapters of c_attn, of this rank", kIdentity);
     gpt("--lora-alpha", shape.lora_alpha, whole(1, 65536),
         "gpt: scales what they add by this / rank (default: 2 x rank)", kIdentity);

@@ -17,6 +17,7 @@
 #include "trainer/devices/operation_log.hpp"
 #include "trainer/memory/available.hpp"
 #include "trainer/memory/estimate.hpp"
+#include "trainer/models/freezing.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -85,6 +86,19 @@ Result<Hardware> measure_hardware(const Options& options, const LaunchContext& h
     return hardware;
 }
 
+// Whether there is something to learn on each stage; adapters are of whole models.
+bool can_train(const Division& division, const ModelInfo& info, Options options) {
+    if (division.ranks.tensor * division.ranks.pipeline == 1) return true;
+    if (options.shape.gpt.lora_rank > 0) return false;
+    if (options.shape.freeze.empty()) return true;
+    for (std::int64_t stage = 0; stage < division.ranks.pipeline; ++stage) {
+        options.shape.gpt.layout =
+            layout_of(division.ranks, stage * division.ranks.stride(Dimension::pipeline), options.training);
+        if (make_model(info, options.shape)->parameters().learned_count() == 0) return false;
+    }
+    return true;
+}
+
 // Of the stage that needs most: the first has most micro-batches on their way, and the last one the logits.
 Planned plan_of(const Division& division, const ModelInfo& info, Options options, const PassSeconds& passes,
                 const Hardware& hardware) {
@@ -96,8 +110,8 @@ Planned plan_of(const Division& division, const ModelInfo& info, Options options
                        sharing = sharing_of(division.ranks, hardware);
     for (const std::int64_t rank : {std::int64_t{0}, (division.ranks.pipeline - 1) * stride}) {
         options.shape.gpt.layout = layout_of(division.ranks, rank, options.training);
-        const auto model = info.make(options.shape);
-        parameters = std::max(parameters, model->parameters().count());
+        const auto model = make_model(info, options.shape);
+        parameters = std::max(parameters, model->parameters().learned_count());
         const MemoryNeeds needs =
             estimate_memory({*model, options.training, nullptr, division.ranks.data, nullptr, sharing});
         if (needs.total() > planned.needs.total()) planned.needs = needs;
@@ -163,6 +177,7 @@ Result<void> plan(const Options& given) {
     std::vector<Planned> fitting;
     std::optional<Planned> smallest;
     for (const Division& one : divisions_of(options.shape.gpt, ranks, global_batch)) {
+        if (!can_train(one, info, options)) continue;
         Planned planned = plan_of(one, info, options, passes, *hardware);
         if (!smallest || planned.needs.total() < smallest->needs.total()) smallest = planned;
         if (planned.needs.total() > hardware->memory) continue;

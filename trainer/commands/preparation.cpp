@@ -74,7 +74,7 @@ Result<ModelChoice> choose_model(const Options& options, bool data_there) {
     if (data_there)
         return ModelChoice{find_model("ffn"),
                            fmt::format("no --model given: ffn, because {} in {}",
-                                       is_given ? "images of 28x28 are" : "Fashion-MNIST is", directory)};
+                                       is_given ? "images of classes are" : "Fashion-MNIST is", directory)};
     if (is_given) return fail(Fault::usage, "{}: no Fashion-MNIST there; {}", directory, advice);
     return ModelChoice{
         find_model("linear"),

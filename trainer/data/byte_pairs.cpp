@@ -136,8 +136,7 @@ Try<void> BytePairs::add_merge(const std::string& left, const std::string& right
         if (found == tokens_.end())
             return dp::fail(fmt::format("it merges '{}' and '{}', but lacks the token '{}'",
                                         printable(left, 40), printable(right, 40), printable(text, 80)));
-    merges_.insert_or_assign(pair(one->second, other->second),
-                             Made{static_cast<std::uint32_t>(merges_.size()), both->second});
+    merges_.insert_or_assign(pair(one->second, other->second), Made{next_rank_++, both->second});
     return {};
 }
 

@@ -56,6 +56,7 @@ class BytePairs {
     std::unordered_map<std::string, Token> tokens_;
     std::array<Token, 256> tokens_of_bytes_{};
     std::unordered_map<std::uint32_t, Made> merges_;  // by pair()
+    std::uint32_t next_rank_ = 0;                     // of merges that are added: their place in the list
     bool takes_whole_words_ = false;
 
     static std::uint32_t pair(Token left, Token right) { return std::uint32_t{left} << 16 | right; }

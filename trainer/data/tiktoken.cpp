@@ -34,6 +34,9 @@ std::optional<std::string> base64_decoded(std::string_view text) {
     return bytes;
 }
 
+// Bytes: all ways to cut one are tried. Those of published files have 128 at most.
+constexpr std::size_t kLongestToken = 256;
+
 Try<std::vector<std::string>> read_ranks(std::string_view lines) {
     std::vector<std::string> texts;
     for (int number = 1; !lines.empty(); ++number) {
@@ -47,6 +50,9 @@ Try<std::vector<std::string>> read_ranks(std::string_view lines) {
         const auto rank = parse_number<std::uint64_t>(line.substr(std::min(blank + 1, line.size())));
         if (!text || !rank)
             return dp::fail(fmt::format("line {} is not a token in base64, a blank and its number", number));
+        if (text->size() > kLongestToken)
+            return dp::fail(fmt::format("line {} has a token of {} bytes; at most {} are taken", number,
+                                        text->size(), kLongestToken));
         if (*rank > kMostTokenNumber)
             return dp::fail(fmt::format("line {} has token {}, {}", number, *rank, kTooManyTokens));
         if (texts.size() <= *rank) texts.resize(static_cast<std::size_t>(*rank) + 1);

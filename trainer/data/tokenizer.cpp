@@ -86,9 +86,11 @@ std::optional<fs::path> tokenizer_file_in(const fs::path& where) {
     const fs::path directory = fs::is_directory(where, ignored) ? where
                                : where.has_parent_path()        ? where.parent_path()
                                                                 : fs::path(".");
-    if (const auto text = read_tokenizer_file(directory / kTokenizerFile);
-        text && !said_in(*text, "model").is_null())
-        return directory / kTokenizerFile;
+    if (fs::exists(directory / kTokenizerFile, ignored)) {
+        // What this trainer notes itself is no tokenizer. Of another that cannot be read, whoever opens it says why.
+        const auto text = read_tokenizer_file(directory / kTokenizerFile);
+        if (!text || !said_in(*text, "tokenizer").is_string()) return directory / kTokenizerFile;
+    }
     std::vector<fs::path> ranks;
     for (auto& file : entries_of(directory))
         if (file.extension() == ".tiktoken") ranks.push_back(std::move(file));

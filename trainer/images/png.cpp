@@ -3,12 +3,43 @@
 // By libpng's simplified interface (libpng-manual.txt, VI): errors come back as values, and nothing jumps.
 #include <png.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "base/text.hpp"
 #include "trainer/images/image.hpp"
 
 namespace dp::trainer {
 
-Try<Image> decode_png(std::span<const std::uint8_t> file) {
+namespace {
+
+// The chunks that pixels are made of. Others may be unpacked without limit, or change the pixels (gAMA).
+std::vector<std::uint8_t> chunks_of_pixels(std::span<const std::uint8_t> file) {
+    constexpr std::size_t kSignature = 8, kLength = 4, kName = 4, kSum = 4;
+    std::vector<std::uint8_t> kept;
+    kept.reserve(file.size());
+    const auto keep = [&](std::size_t from, std::size_t to) {
+        kept.insert(kept.end(), file.begin() + static_cast<std::ptrdiff_t>(from),
+                    file.begin() + static_cast<std::ptrdiff_t>(to));
+    };
+    keep(0, std::min(file.size(), kSignature));
+    for (std::size_t at = kSignature; at + kLength + kName + kSum <= file.size();) {
+        std::size_t length = 0;
+        for (std::size_t i = 0; i < kLength; ++i) length = length << 8 | file[at + i];
+        const std::size_t end = std::min(file.size(), at + kLength + kName + length + kSum);
+        const std::string name(reinterpret_cast<const char*>(&file[at + kLength]), kName);
+        if (name == "IHDR" || name == "PLTE" || name == "tRNS" || name == "IDAT" || name == "IEND")
+            keep(at, end);
+        at = end;
+    }
+    return kept;
+}
+
+}  // namespace
+
+Try<Image> decode_png(std::span<const std::uint8_t> whole_file) {
+    const std::vector<std::uint8_t> file = chunks_of_pixels(whole_file);
     struct Reader {
         png_image image{};
         ~Reader() { png_image_free(&image); }

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -35,7 +36,8 @@ std::vector<fs::path> directories_in(const fs::path& directory) {
     std::vector<fs::path> found;
     std::error_code ignored;
     for (auto& entry : entries_of(directory))
-        if (!is_hidden_name(entry) && fs::is_directory(entry, ignored)) found.push_back(std::move(entry));
+        if (!is_hidden_name(entry) && entry.filename() != "lost+found" && fs::is_directory(entry, ignored))
+            found.push_back(std::move(entry));
     std::ranges::sort(found);
     return found;
 }
@@ -46,12 +48,17 @@ Result<std::vector<fs::path>> pictures_below(const fs::path& where, bool only_fi
     std::vector<fs::path> found;
     std::error_code error;
     fs::path last = where;
+    std::set<fs::path> seen{fs::weakly_canonical(where, error)};
+    error.clear();
     for (Walk at(where, fs::directory_options::follow_directory_symlink, error), end; !error && at != end;
          at.increment(error)) {
         last = at->path();
         std::error_code ignored;
         if (at->is_directory(ignored)) {
-            if (is_hidden_name(last) || at.depth() >= kDeepestPicture) at.disable_recursion_pending();
+            // Links may lead back, and more than one of them to a tree without end.
+            const bool is_new = seen.insert(fs::weakly_canonical(last, ignored)).second;
+            if (is_hidden_name(last) || at.depth() >= kDeepestPicture || !is_new)
+                at.disable_recursion_pending();
         } else if (!is_hidden_name(last) && is_picture(last)) {
             found.push_back(last);
             if (only_first) return found;
@@ -62,11 +69,6 @@ Result<std::vector<fs::path>> pictures_below(const fs::path& where, bool only_fi
                     error.message());
     std::ranges::sort(found);
     return found;
-}
-
-bool has_picture_below(const fs::path& directory) {
-    const auto found = pictures_below(directory, true);
-    return found && !found->empty();
 }
 
 // The directories of a set, by what their names say. Where none is for the training, all others are.
@@ -97,6 +99,12 @@ std::string name_from(const fs::path& where, const fs::path& file) {
     return file.lexically_relative(where).string();
 }
 
+// Images with masks, in files: no classes of that name.
+bool has_masks(const fs::path& directory) {
+    std::error_code ignored;
+    return fs::is_directory(directory / "images", ignored) && fs::is_directory(directory / "masks", ignored);
+}
+
 // ---- classes
 
 Result<std::vector<Picture>> pictures_of_classes(const ImageSet& set, const std::vector<fs::path>& classes) {
@@ -120,13 +128,16 @@ Result<std::vector<Picture>> pictures_of_classes(const ImageSet& set, const std:
 
 Result<std::optional<ImageSet>> find_classes(const fs::path& where) {
     const Roots roots = roots_of(where);
+    if (has_masks(roots.train)) return std::nullopt;
     std::vector<fs::path> classes = directories_in(roots.train);
     if (roots.train == where) std::erase_if(classes, is_for_a_test);
     ImageSet set{where};
     for (const fs::path& directory : classes) set.classes.push_back(directory.filename().string());
     std::vector<fs::path> empty;
-    for (const fs::path& directory : classes)
-        if (!has_picture_below(directory)) empty.push_back(directory);
+    for (const fs::path& directory : classes) {
+        const auto some = DP_TRY(pictures_below(directory, true));
+        if (some.empty()) empty.push_back(directory);
+    }
     if (empty.size() == classes.size()) return std::nullopt;
     // As torchvision does: the numbers of the others would not be those of another run.
     if (!empty.empty())
@@ -159,14 +170,22 @@ Result<std::vector<Picture>> pairs_in(const fs::path& where, const fs::path& dir
             return fail(Fault::usage,
                         "{}: its shape has {} dimensions; images have (N, H, W) or (N, H, W, C)",
                         array.string(), opened->array.shape.size());
+        if (opened->row_bytes() < 1 || opened->rows() > std::numeric_limits<std::int32_t>::max())
+            return fail(Fault::usage, "{}: its images have no pixels, or there are too many", array.string());
         for (std::int64_t row = 0; row < opened->rows(); ++row)
             pictures.push_back({name_from(where, array), name_from(where, directory / "masks.npy"), row});
         return pictures;
     }
     if (!fs::is_directory(images, ignored) || !fs::is_directory(masks, ignored)) return pictures;
     std::map<std::string, fs::path> by_stem;
-    for (auto& mask : entries_of(masks))
-        if (!is_hidden_name(mask)) by_stem.emplace(mask.stem().string(), std::move(mask));
+    std::vector<fs::path> files_of_masks = entries_of(masks);
+    std::ranges::sort(files_of_masks);
+    for (const fs::path& mask : files_of_masks) {
+        if (is_hidden_name(mask) || (!is_picture(mask) && mask.extension() != ".npy")) continue;
+        if (const auto [other, is_new] = by_stem.emplace(mask.stem().string(), mask); !is_new)
+            return fail(Fault::usage, "{} and {}: both are masks of one image; move one away",
+                        other->second.string(), mask.string());
+    }
     std::vector<fs::path> files = entries_of(images);
     std::ranges::sort(files);
     for (const fs::path& file : files) {
@@ -193,8 +212,13 @@ Result<std::optional<ImageSet>> find_pairs(const fs::path& where) {
 }  // namespace
 
 bool has_image_folder(const fs::path& where) {
-    const auto classes = directories_in(roots_of(where).train);
-    return std::ranges::any_of(classes, has_picture_below);
+    const fs::path train = roots_of(where).train;
+    if (has_masks(train)) return false;
+    const auto classes = directories_in(train);
+    return std::ranges::any_of(classes, [](const fs::path& directory) {
+        const auto found = pictures_below(directory, true);
+        return found && !found->empty();
+    });
 }
 
 Result<std::optional<ImageSet>> find_image_set(const fs::path& where, DataSet set) {

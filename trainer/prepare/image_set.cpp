@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <system_error>
 #include <thread>
 
 #include "trainer/base/files.hpp"
@@ -373,8 +374,12 @@ class Converting {
             }
         };
         std::vector<std::thread> others;
-        for (std::size_t i = 1; i < std::min({cpus(), kMostDecoders, pictures.size()}); ++i)
-            others.emplace_back(work);
+        others.reserve(kMostDecoders);
+        try {
+            for (std::size_t i = 1; i < std::min({cpus(), kMostDecoders, pictures.size()}); ++i)
+                others.emplace_back(work);
+        } catch (const std::system_error&) {  // as many as may be
+        }
         work();
         for (auto& other : others) other.join();
         return rows;

@@ -27,7 +27,10 @@ struct Plan {
 // A file by its contents: what is prepared is the same wherever it lies.
 Result<std::string> identity_of_tokenizer(const std::string& tokenizer) {
     std::error_code ignored;
-    return fs::is_regular_file(tokenizer, ignored) ? sha256_of_file(tokenizer) : tokenizer;
+    if (tokenizer == "gpt2" || tokenizer == "bytes") return tokenizer;
+    const auto file = fs::is_directory(tokenizer, ignored) ? tokenizer_file_in(tokenizer)
+                                                           : std::optional<fs::path>(tokenizer);
+    return file && fs::is_regular_file(*file, ignored) ? sha256_of_file(*file) : tokenizer;
 }
 
 // Reads the user's own texts once, so that the work is identified by their contents.

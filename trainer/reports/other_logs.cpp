@@ -98,8 +98,9 @@ void OtherLogs::see_megatron(const std::string& line) {
 void OtherLogs::end_megatron() {
     const auto [ranks, lines] = std::exchange(megatron_, {});
     if (lines.empty()) return;
-    const double first = lines.front().iteration,
-                 interval = lines.size() > 1 ? lines[1].iteration - first : first;
+    const double first = lines.front().iteration, interval = lines.size() > 1 && lines[1].iteration > first
+                                                                 ? lines[1].iteration - first
+                                                                 : first;
     double before = std::max(first - interval, 0.0), seconds = 0, samples = 0;
     const double resumed = before;
     for (const auto& line : lines) {

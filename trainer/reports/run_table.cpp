@@ -102,12 +102,14 @@ std::optional<Json> summary_in(const std::string& line) {
 
 // If no run has trained, it is one that has not.
 Json baseline_of(Runs::const_iterator first, Runs::const_iterator last) {
-    const auto is_on_cpu = [](const Json& run) { return run["device"] == "cpu"; };
+    const auto is_accelerated = [](const Json& run) {
+        return run["device"] != "cpu" && run["device"] != "";  // "": nobody said
+    };
     const bool accelerated =
-        std::any_of(first, last, [&](const Json& run) { return has_trained(run) && !is_on_cpu(run); });
+        std::any_of(first, last, [&](const Json& run) { return has_trained(run) && is_accelerated(run); });
     const auto order = [&](const Json& run) {
         const double ranks = number_of(run, "ranks");
-        return std::tuple(!has_trained(run), accelerated && is_on_cpu(run),
+        return std::tuple(!has_trained(run), accelerated && !is_accelerated(run),
                           ranks > 0 ? ranks : std::numeric_limits<double>::infinity());
     };
     return *std::min_element(first, last, [&](const Json& a, const Json& b) { return order(a) < order(b); });

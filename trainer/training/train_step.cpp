@@ -51,6 +51,7 @@ TrainStep::TrainStep(const TrainingContext& run)
       optimizer_(optimizer_of(run, node_part_)),
       reducer_(run.model.parameters(), run.device, run.ranks.data, buckets_of(run.model.parameters()),
                adds_in_order_),
+      copied_(run.device, run.ranks, run.model.parameters()),
       skips_bad_steps_(run.settings.clip || run.settings.skip_bad_steps),
       metrics_(run.device.make(Type::f64, {2})),
       marks_(run.device, run.ranks.data) {
@@ -152,6 +153,7 @@ Result<void> TrainStep::make_gradients(const SampleChoice& samples, std::int64_t
             run_.device.add(run_.model.parameters().gradients(), sum_);
     }
     waited_ += ranks.seconds_waited() - waited;
+    DP_TRY(copied_.agree(gradients_));
     return add_other_end();
 }
 

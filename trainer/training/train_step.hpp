@@ -9,6 +9,7 @@
 
 #include "trainer/checkpoint/manifest.hpp"
 #include "trainer/training/context.hpp"
+#include "trainer/training/copied_gradients.hpp"
 #include "trainer/training/device_samples.hpp"
 #include "trainer/training/global_metrics.hpp"
 #include "trainer/training/gradient_norm.hpp"
@@ -78,6 +79,7 @@ class TrainStep {
     Optimizer optimizer_;
     std::optional<PeerCopy> copy_;
     GradientReducer reducer_;
+    CopiedGradients copied_;
     Tensor sum_;        // of gradients, where batches are accumulated or added in order
     Tensor gradients_;  // what the last step was made from: those of all batches and ranks
     // With --clip-grad or --skip-bad-steps, a step with NaN or infinite gradients is skipped. All ranks have

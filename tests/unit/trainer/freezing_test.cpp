@@ -79,6 +79,17 @@ TEST(Freeze, ThatMeansNothingOrAllIsRefused) {
     }
 }
 
+// A stage that has nothing else is not all of the model.
+TEST(Freeze, OfAStageIsToldOfTheWholeModel) {
+    ModelShape stage = shape();
+    stage.gpt.layout.stages = 2;
+    stage.freeze = {"wte", "wpe", "h.0"};
+    EXPECT_EQ(make_model(*find_model("gpt"), stage)->parameters().learned_count(), 0);
+    EXPECT_TRUE(check_freeze(*find_model("gpt"), stage));
+    stage.freeze = {"*"};
+    EXPECT_FALSE(check_freeze(*find_model("gpt"), stage));
+}
+
 TEST(Freeze, WhatIsFrozenLiesBehindTheRestAndHasNoSumOfGradients) {
     const auto device = open_cpu(1);
     ParameterSet parameters;

@@ -144,6 +144,15 @@ TEST_F(ImageSetTest, WhatIsNoSetOfClassesIsRefusedOrIsNone) {
     fs::create_directories(scratch_ / "pets/dog");
     EXPECT_THAT(refusal_of(find("pets")), HasSubstr("pets/dog: a class without images; "));
     write_flat("pets/dog/a.png", 1);
+    // unet2d's, and no classes of that name.
+    write_flat("pairs/images/a.png", 1);
+    write_flat("pairs/masks/a.png", 1);
+    EXPECT_FALSE(find("pairs").value());
+    EXPECT_FALSE(has_image_folder(scratch_ / "pairs"));
+    // Links that lead back.
+    for (const char* link : {"again", "once more"})
+        fs::create_directory_symlink(scratch_ / "pets/dog", scratch_ / "pets/dog" / link);
+    EXPECT_EQ(find("pets").value()->train.size(), 2u);
     write_flat("pets/val/cow/a.png", 1);
     EXPECT_THAT(refusal_of(find("pets")),
                 HasSubstr("val/cow: a class that is not trained on (those are cat, dog)"));
@@ -354,6 +363,23 @@ TEST_F(ImageSetTest, ManyImagesAreReadWhenTheyAreNeededAndGiveTheSameBatches) {
     ASSERT_EQ(::pwrite(file.get(), white.data(), white.size(), kNpyHeader), 784);
     EXPECT_NE(fingerprint_of(data->train),
               fingerprint_of(load_image_arrays(scratch_.path(), DataSet::fashion_mnist, 28)->train));
+}
+
+// A header of some bytes that says more than any machine has.
+TEST_F(ImageSetTest, ArraysWithoutPixelsAreRefused) {
+    scratch_.write("empty/images.npy", npy_header("|u1", {std::int64_t{1} << 60, 0, 1}));
+    scratch_.write("empty/masks.npy", npy_header("|u1", {std::int64_t{1} << 60, 0, 1}));
+    EXPECT_THAT(refusal_of(find("empty", DataSet::segmentation)),
+                HasSubstr("images.npy: its images have no pixels, or there are too many"));
+}
+
+TEST_F(ImageSetTest, TwoMasksOfOneImageAreRefused) {
+    write_flat("set/images/a.png", 1);
+    write_flat("set/masks/a.png", 1);
+    scratch_.write("set/masks/a.json", "{}");  // no mask
+    EXPECT_TRUE(find("set", DataSet::segmentation).value());
+    scratch_.write("set/masks/a.npy", npy_of("|u1", {1, 1}, Bytes{1}));
+    EXPECT_THAT(refusal_of(find("set", DataSet::segmentation)), HasSubstr("both are masks of one image"));
 }
 
 TEST_F(ImageSetTest, ArraysThatDoNotFitAreRefused) {

@@ -31,6 +31,29 @@ TEST(DecodeImage, PngIsExact) {
     EXPECT_EQ(decoded(png_of(with_alpha, PNG_FORMAT_RGBA))->pixels, (Bytes{10, 20, 30, 40, 50, 60}));
 }
 
+// A chunk of a PNG file, with its length and its checksum.
+std::string chunk(const std::string& name, const std::string& data) {
+    const auto number = [](std::size_t value) {
+        std::string bytes;
+        for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(value >> shift & 0xFF);
+        return bytes;
+    };
+    const std::string text = name + data;
+    return number(data.size()) + text +
+           number(::crc32(0, reinterpret_cast<const Bytef*>(text.data()), static_cast<uInt>(text.size())));
+}
+
+// As Pillow reads it: a gamma of the file's own would make other pixels of the same numbers, and other classes of a mask's.
+TEST(DecodeImage, PngHasThePixelsThatAreStored) {
+    const Image image = painted(19, 7, 1);
+    const std::string file = png_of(image);
+    constexpr std::size_t kHeader = 8 + 25;      // the signature, and the chunk that comes first
+    const std::string gamma("\0\1\x86\xA0", 4);  // 100000: linear
+    const auto found = decoded(file.substr(0, kHeader) + chunk("gAMA", gamma) + file.substr(kHeader));
+    ASSERT_TRUE(found) << found.error().message;
+    EXPECT_EQ(found->pixels, image.pixels);
+}
+
 TEST(DecodeImage, JpegIsNearlySo) {
     for (const std::int64_t channels : {1, 3}) {
         for (const bool progressive : {false, true}) {

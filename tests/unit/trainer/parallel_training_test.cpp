@@ -8,6 +8,7 @@
 #include "saved_training.hpp"
 #include "thread_grid.hpp"
 #include "trainer/commands/parallel_choice.hpp"
+#include "trainer/models/freezing.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -44,7 +45,7 @@ struct Trained {
 };
 
 std::vector<Trained> train_divided(const ModelParallel& parallel, Settings settings, float dropout = 0,
-                                   bool recompute = false) {
+                                   bool recompute = false, std::vector<std::string> freeze = {}) {
     const ModelInfo& info = *find_model("gpt");
     if (parallel.pipeline > 1) settings.accumulate = std::max<std::int64_t>(settings.accumulate, 4);
     settings.batch = kGlobalBatch / parallel.data / settings.accumulate;
@@ -57,7 +58,8 @@ std::vector<Trained> train_divided(const ModelParallel& parallel, Settings setti
         ModelShape shape = gpt_shape(dropout);
         shape.gpt.layout = layout_of(parallel, ranks.world.rank(), settings);
         shape.gpt.recompute = recompute;
-        const auto model = info.make(shape);
+        shape.freeze = freeze;
+        const auto model = make_model(info, shape);
         Seen seen;
         auto outcome = train(info, *model, data, settings, *device, ranks, seen);
         ASSERT_TRUE(outcome) << outcome.error().message;
@@ -180,6 +182,24 @@ std::filesystem::path saved_at_ten(const Scratch& scratch, const ModelParallel& 
     for (const std::int64_t step : checkpoints_in(settings.checkpoints.directory))
         if (step > 10) std::filesystem::remove_all(checkpoint_path(settings.checkpoints.directory, step));
     return settings.checkpoints.directory;
+}
+
+// Also what first and last stage both have, and what ranks of a layer divide.
+TEST(DividedTraining, LearnsAroundWhatIsFrozen) {
+    Settings settings = hundred_steps();
+    settings.max_steps = 20;
+    for (const auto& freeze :
+         {std::vector<std::string>{"wte"}, {"h.0", "h.3.attn"}, {"wpe", "*.bias"}, {"h.4", "ln_f"}}) {
+        const Trained one = train_divided({1, 1, 1}, settings, 0, false, freeze).front();
+        for (const ModelParallel& shape : {ModelParallel{2, 2, 1}, {1, 2, 2}, {2, 1, 2}, {1, 1, 4}})
+            for (const Trained& rank : train_divided(shape, settings, 0, false, freeze)) {
+                ASSERT_EQ(rank.losses.size(), 20u);
+                for (std::size_t step = 0; step < 20; ++step)
+                    ASSERT_NEAR(rank.losses[step] / one.losses[step], 1, 1e-5)
+                        << freeze.front() << ", step " << step + 1;
+                EXPECT_TRUE(rank.outcome.equal_on_all_ranks);
+            }
+    }
 }
 
 // What one shape has saved, another goes on with.

@@ -45,8 +45,8 @@ TEST(DivisionsOf, AreAllThatDivideHeadsLayersRanksAndSamples) {
         EXPECT_EQ(batch * micro_batches * ranks.data, 16);
         EXPECT_GE(micro_batches, ranks.pipeline);
     }
-    EXPECT_THAT(divisions_of(some_shape(), 3, 16), ::testing::IsEmpty())
-        << "16 samples are not three equal parts";
+    EXPECT_THAT(divisions_of(some_shape(), 5, 16), ::testing::IsEmpty())
+        << "16 samples are not five equal parts, nor 4 layers five stages";
 }
 
 TEST(PredictStep, IsTheSumOfItsParts) {
@@ -153,6 +153,21 @@ TEST(PlanCommand, DividesWhatDoesNotFit) {
     ASSERT_FALSE(refused);
     EXPECT_THAT(refused.error().message,
                 HasSubstr("no way to divide gpt among --ranks 1 fits 67.1 GiB a rank"));
+}
+
+TEST(PlanCommand, LeavesOutWhatTheTrainerRefuses) {
+    const std::vector<std::string> small{"--num-layers=2",  "--hidden-size=32", "--num-attention-heads=4",
+                                         "--seq-length=16", "--vocab-size=64",  "--ranks=2"};
+    auto words = small;
+    words.push_back("--lora-rank=2");
+    const auto adapters = planned(words);
+    ASSERT_TRUE(adapters) << adapters.error().message;
+    EXPECT_EQ(last_line_of(*adapters)["data_parallel"], 2);
+    words = small;
+    words.push_back("--freeze=wte,wpe,h.0");  // all of a first stage
+    const auto frozen = planned(words);
+    ASSERT_TRUE(frozen) << frozen.error().message;
+    EXPECT_THAT(*frozen, Not(HasSubstr("     1        2     1 ")));
 }
 
 TEST(PlanCommand, RefusesOtherModels) {

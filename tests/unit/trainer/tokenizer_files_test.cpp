@@ -295,6 +295,7 @@ TEST(TiktokenTokenizer, RefusesWhatIsNoneAndNamesTheLine) {
              {"IQ== 0\nIg== 0\n", "line 2 has token 0 again"},
              {"IQ== 0\nIQ== 1\n", "its tokens 0 and 1 are the same text"},
              {"IQ== 0\n", "it lacks a token for the byte 0x00"},
+             {std::string(400, 'A') + " 1\n", "line 1 has a token of 300 bytes; at most 256 are taken"},
              {"", "it lacks a token for the byte 0x00"}}) {
         const auto refused = make_tiktoken_tokenizer(lines, "DIR/x.tiktoken");
         EXPECT_THAT(refusal_of(refused), HasSubstr("DIR/x.tiktoken: " + why)) << lines;
@@ -327,6 +328,10 @@ TEST(TokenizerFile, IsFoundByItsNameAndKeptWithTheTokens) {
             EXPECT_EQ(encoded_by(**again, "lower low aaaa"), encoded_by(*one, "lower low aaaa")) << where;
         }
     }
+    // A damaged one is found, too, and not passed over for another way to make tokens.
+    scratch.write("d/tokenizer.json", "{\"model\": ");
+    ASSERT_EQ(tokenizer_file_in(scratch / "d"), scratch / "d/tokenizer.json");
+    EXPECT_FALSE(open_tokenizer_file(scratch / "d/tokenizer.json"));
     EXPECT_EQ(contents_of(scratch / "kept/h/tokenizer.json"), contents_of(scratch / "h/tokenizer.json"));
     EXPECT_THAT(
         refusal_of(open_tokenizer_file(scratch.write("spiece.model", ""))),
