@@ -7,6 +7,7 @@ stages alone. All cases have the same global batch.
 """
 import json
 import os
+import shutil
 
 from allocation import Allocation
 from localcluster.harness import TestCluster
@@ -52,7 +53,7 @@ def once(cluster, allocation, case, shape, steps):
 def measure(rounds, shape, steps):
     """→ {case: [(samples a second, bubble or None)]}"""
     with TestCluster(cluster_name(), nodes=NODES) as cluster, text_tokens() as tokens:
-        cluster.run(["cp", "-r", tokens, "/home/alice/tokens"], check=True)
+        shutil.copytree(tokens, cluster.host_path("/home/alice/tokens"))
         Plugstack(cluster).set(BUILD)
         allocation = Allocation(cluster, NODES, PER_NODE)
         found = interleaved(list(CASES), rounds, lambda case: once(cluster, allocation, case, shape, steps),

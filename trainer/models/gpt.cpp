@@ -475,7 +475,7 @@ class Gpt final : public LanguageModel, public Stage {
             if (layout_.divides_layers()) start_sum(dx);
             if (!table_->is_frozen)
                 device_->linear_backward_parameters(logits, x, table_->with_spare_rows(table_->gradient), {},
-                                                from == 0 ? Write::set : Write::add);
+                                                    from == 0 ? Write::set : Write::add);
             if (layout_.divides_layers()) wait_sums();
         }
     }
