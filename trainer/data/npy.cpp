@@ -160,8 +160,8 @@ Try<NpyHeader> read_npy_header(std::string_view beginning) {
 
 std::string npy_header(std::string_view type, const std::vector<std::int64_t>& shape) {
     std::string header = std::string(kNpyMagic) + std::string("\1\0", 2);
-    constexpr std::size_t kLength = kNpyHeader - 10;
-    header += static_cast<char>(kLength);
+    constexpr std::size_t kText = kNpyHeader - 10;  // behind what says how long it is
+    header += static_cast<char>(kText);
     header += '\0';
     header += fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({},), }}", type,
                           fmt::join(shape, ", "));
