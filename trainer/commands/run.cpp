@@ -152,9 +152,10 @@ struct Run {
     }
 
     void gather_facts(const LaunchContext& here) {
+        const bool is_pipeline_alone = ranks.data.size() == 1 && ranks.pipeline.size() > 1;
         const Communicator& sums = ranks.tensor.size() > 1 ? ranks.tensor
-                                   : ranks.data.size() > 1 ? ranks.data
-                                                           : ranks.pipeline;
+                                   : is_pipeline_alone     ? ranks.pipeline
+                                                           : ranks.data;
         facts = {prepared.info->name, device.name(),         sums.name(),
                  ranks.world.size(),  options.training.seed, 0};
         facts.device_name = device.description();
