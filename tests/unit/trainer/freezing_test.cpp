@@ -264,6 +264,7 @@ TEST(Freeze, MoreMayBeFrozenOnTheWayAndNotLess) {
 }
 
 TEST(Freeze, SavesTheMemoryOfGradientsAndOptimizer) {
+    const auto device = open_cpu(1);
     ModelShape model;
     const Settings settings;
     const auto all = make_model(*find_model("ffn"), model);
@@ -275,7 +276,6 @@ TEST(Freeze, SavesTheMemoryOfGradientsAndOptimizer) {
     EXPECT_EQ(after.parameters, before.parameters);
     EXPECT_EQ(after.optimizer, before.optimizer - 2 * 4 * both);
     EXPECT_EQ(after.gradients, before.gradients) << "written, and not read";
-    const auto device = open_cpu(1);
     const std::int64_t held = device->memory().held();
     some->parameters().place(*device, 1);
     EXPECT_EQ(device->memory().held() - held, after.parameters + after.gradients);

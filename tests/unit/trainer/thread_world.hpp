@@ -11,6 +11,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -50,10 +51,10 @@ class ThreadWorld {
     std::barrier<> meet_;
     std::mutex mutex_;  // of the messages
     std::condition_variable arrived_;
-    std::vector<std::deque<Tensor>>
+    std::vector<std::deque<std::span<const std::byte>>>
         messages_;  // from each rank to each, in the sender's memory until they are received
 
-    std::deque<Tensor>& messages(std::int64_t from, std::int64_t to) {
+    std::deque<std::span<const std::byte>>& messages(std::int64_t from, std::int64_t to) {
         return messages_[static_cast<std::size_t>(from * size_ + to)];
     }
 
@@ -94,7 +95,7 @@ class ThreadWorld {
 
         Result<void> start_send(const Tensor& tensor, std::int64_t to) override {
             const std::lock_guard lock(world_.mutex_);
-            world_.messages(rank_, to).push_back(tensor);
+            world_.messages(rank_, to).push_back({tensor.data<std::byte>(), tensor.bytes()});
             world_.arrived_.notify_all();
             return {};
         }
@@ -102,9 +103,9 @@ class ThreadWorld {
             std::unique_lock lock(world_.mutex_);
             auto& messages = world_.messages(from, rank_);
             world_.arrived_.wait(lock, [&] { return !messages.empty(); });
-            if (messages.front().bytes() != tensor.bytes())
+            if (messages.front().size() != tensor.bytes())
                 return fail(Fault::world, "a message of another size");
-            std::copy_n(messages.front().data<std::byte>(), tensor.bytes(), tensor.data<std::byte>());
+            std::ranges::copy(messages.front(), tensor.data<std::byte>());
             messages.pop_front();
             world_.arrived_.notify_all();
             return {};
@@ -113,8 +114,8 @@ class ThreadWorld {
             std::unique_lock lock(world_.mutex_);
             world_.arrived_.wait(lock, [&] {
                 for (std::int64_t to = 0; to < size(); ++to)
-                    for (const Tensor& sent : world_.messages(rank_, to))
-                        if (sent.data<void>() == tensor.data<void>()) return false;
+                    for (const auto& sent : world_.messages(rank_, to))
+                        if (sent.data() == tensor.data<std::byte>()) return false;
                 return true;
             });
             return {};
