@@ -24,7 +24,7 @@ class SampleOrder {
         listed_ = sampler.epoch(epoch);
         if (samples.streamed) return;
         on_device_ = uploaded(device, listed_);
-        listed_.clear();
+        if (on_device_) listed_.clear();  // else the device is out of memory, and says so
     }
 
     // The samples [first, first + count) of this rank's.
