@@ -136,8 +136,8 @@ class Told final : public DeviceTimeline {
 struct ProfiledBehindCalls : ::testing::Test {
     ProfileRecorder recorder{{2, 3}};
     std::shared_ptr<Told> told = std::make_shared<Told>();
-    std::unique_ptr<Model> model = find_model("linear")->make({});
     std::unique_ptr<Device> device = open_cpu(1);
+    std::unique_ptr<Model> model = find_model("linear")->make({});  // its tensors go before their device
     SingleCommunicator alone;
 
     void SetUp() override {
