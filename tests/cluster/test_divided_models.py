@@ -79,6 +79,18 @@ def test_copies_stay_equal_where_groups_add_in_other_orders(cluster, division, p
     assert summary(done)["parameters_equal_on_all_ranks"] is True
 
 
+@pytest.mark.parametrize("per_node", [2, 1])
+def test_interleaved_stages_learn_what_one_rank_learns(cluster, per_node):
+    """Two stages that are each other's neighbours on both sides."""
+    done = train(cluster, 2, "--dp-pipeline=2", "--pipeline-schedule=interleaved", "--num-layers=4", "--steps=40", "--batch-size=2", "--accumulate=4",
+                 per_node=per_node)
+    plain = train(cluster, 1, "--num-layers=4", "--steps=40", "--batch-size=8")
+    assert summary(done)["final_loss"] == pytest.approx(summary(plain)["final_loss"], rel=1e-5)
+    assert (summary(done)["pipeline_parallel"], summary(done)["virtual_stages"]) == (2, 2)
+    assert "2 ranks, tensor 1 pipeline 2 data 1, virtual stages 2, micro-batches 4, bubble 11 %; " in done.stdout
+    cluster.assert_nothing_left()
+
+
 def test_a_pipeline_needs_no_more_than_its_option(cluster):
     """The default batch becomes micro-batches."""
     result = summary(train(cluster, 4, "--dp-tensor=2", "--dp-pipeline=2", "--steps=2"))
@@ -113,6 +125,8 @@ def test_it_goes_on_in_any_shape(cluster, alone):
     (4, ["--dp-pipeline=4"], "--dp-pipeline=4 is more than --num-layers 2; give 1 or 2"),
     (2, ["--dp-pipeline=2", "--batch-size=4"], "--dp-pipeline=2 needs at least 2 micro-batches a step, and --accumulate is 1; give --accumulate 2 or "
                                                "more, each of --batch-size samples"),
+    (2, ["--dp-pipeline=2", "--pipeline-schedule=interleaved"], "--dp-pipeline=2 with 2 virtual stages each are 4, more than --num-layers 2; give "
+                                                                "--pipeline-schedule=1f1b"),
     (2, ["--dp-tensor=2", "--bf16"], "--dp-tensor=2 computes in fp32 only; give --precision=fp32, or leave it out"),
 ])
 def test_what_cannot_be_divided_is_refused_in_one_line(cluster, ranks, words, complaint):

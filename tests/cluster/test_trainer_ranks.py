@@ -32,6 +32,7 @@ ALIKE = {
     "--tensor-parallel": (GPT, "--tensor-parallel=2", "none 2"),
     "--pipeline-parallel": (GPT, "--pipeline-parallel=2", "none 2"),
     "--pipeline-schedule": (GPT, "--pipeline-schedule=gpipe", "1f1b gpipe"),
+    "--virtual-stages": (GPT + " --pipeline-schedule=interleaved", "--virtual-stages=3", "2 3"),
     "--init-from": (GPT, "--init-from=ranks/weights", "none ranks/weights"),
     "--lora-rank": (GPT, "--lora-rank=4", "0 4"),
     "--lora-alpha": (GPT + " --lora-rank=4", "--lora-alpha=4", "8 4"),

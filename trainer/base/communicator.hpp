@@ -17,6 +17,10 @@ namespace dp::trainer {
 
 enum class Reduction { sum, max };
 
+// Messages between two ranks overtake those of the other lane: in a pipeline whose ends meet two ranks send each other activations and
+// gradients both ways.
+enum class Lane { activations, gradients };
+
 // Calls `act` with a number of this type, if it is one of those that all_reduce() takes.
 template <typename Act>
 Result<void> with_number_of(Type type, const Act& act) {
@@ -71,15 +75,15 @@ class Communicator {
     // Where the sum, or what was broadcast, then is: there, or in a tensor that the node's ranks share, with the original undefined.
     virtual Tensor result_of(const Tensor& tensor) { return tensor; }
 
-    // ---- between two ranks: messages arrive in the order in which they were begun. Where there is no such thing, an error.
+    // ---- between two ranks: messages of a lane arrive in the order in which they were begun. Where there is no such thing, an error.
     // Begins to send: nobody writes to the tensor before wait_send().
-    virtual Result<void> start_send(const Tensor& /*tensor*/, std::int64_t /*to*/) {
+    virtual Result<void> start_send(const Tensor& /*tensor*/, std::int64_t /*to*/, Lane /*lane*/) {
         return fail(Fault::world, "no messages between two ranks here");
     }
     // Until what was begun to be sent from this tensor's memory, if anything, is on its way.
     virtual Result<void> wait_send(const Tensor& /*tensor*/) { return {}; }
     // Waits for a message of this size and type, in the tensor.
-    virtual Result<void> receive(const Tensor& /*tensor*/, std::int64_t /*from*/) {
+    virtual Result<void> receive(const Tensor& /*tensor*/, std::int64_t /*from*/, Lane /*lane*/) {
         return fail(Fault::world, "no messages between two ranks here");
     }
 

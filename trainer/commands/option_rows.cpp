@@ -92,8 +92,12 @@ void add_model(OptionList& list, Options& o) {
         "gpt: stages of layers (default: --dp-pipeline)", kCourse);
     gpt("--pipeline-schedule", o.training.pipeline_schedule,
         one_of<PipelineSchedule>(
-            {{"1f1b", PipelineSchedule::one_forward_one_backward}, {"gpipe", PipelineSchedule::gpipe}}),
+            {{"1f1b", PipelineSchedule::one_forward_one_backward},
+             {"gpipe", PipelineSchedule::gpipe},
+             {"interleaved", PipelineSchedule::interleaved}}),
         "gpt: order of the micro-batches (default: 1f1b)", kCourse);
+    gpt("--virtual-stages,--num-virtual-stages-per-pipeline-rank", o.training.virtual_stages, whole(2, 1024),
+        "gpt: runs of layers that each stage has, interleaved (default: 2)", kCourse);
     gpt("--init-from", o.init_from, path("DIR|FILE"),
         "gpt: GPT-2's weights to begin with, in the safetensors format; a checkpoint comes first", kCourse);
     gpt("--lora-rank", shape.lora_rank, whole(1, 32768),

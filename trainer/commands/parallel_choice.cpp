@@ -82,6 +82,19 @@ Result<void> check_stages(const Asked& stages, std::int64_t ranks, const Options
                     "{} needs at least {} micro-batches a step, and --accumulate is {}; give --accumulate {} "
                     "or more, each of --batch-size samples",
                     stages.by, stages.size, training.accumulate, stages.size);
+    if (training.pipeline_schedule != PipelineSchedule::interleaved) return {};
+    if (stages.size * training.virtual_stages > layers)
+        return fail(Fault::usage,
+                    "{} with {} virtual stages each are {}, more than --num-layers {}; give {}", stages.by,
+                    training.virtual_stages, stages.size * training.virtual_stages, layers,
+                    layers < 2 * stages.size ? "--pipeline-schedule=1f1b"
+                                             : fmt::format("--virtual-stages {}", layers / stages.size));
+    if (says_micro_batches(options) && training.accumulate % stages.size != 0)
+        return fail(Fault::usage,
+                    "--pipeline-schedule=interleaved takes as many micro-batches as stages at a time, and "
+                    "--accumulate {} is no multiple of {}; give {} or {}",
+                    training.accumulate, stages.size, training.accumulate / stages.size * stages.size,
+                    (training.accumulate / stages.size + 1) * stages.size);
     return {};
 }
 
@@ -89,6 +102,10 @@ Result<void> check_stages(const Asked& stages, std::int64_t ranks, const Options
 
 Result<ModelParallel> choose_parallel(const Options& options, const ModelInfo& info,
                                       const LaunchContext& here, std::int64_t ranks) {
+    const Settings& training = options.training;
+    if (options.gave("--virtual-stages") && training.pipeline_schedule != PipelineSchedule::interleaved)
+        return fail(Fault::usage,
+                    "--virtual-stages are of --pipeline-schedule=interleaved; give that, or leave them out");
     const bool is_step = ranks > 1;
     const Asked tensor = DP_TRY(
         asked("--tensor-parallel", options.tensor_parallel, "--dp-tensor", is_step ? here.tensor_size : 1));
@@ -114,6 +131,8 @@ void choose_micro_batches(Options& options, const ModelParallel& parallel) {
     while (batch % micro_batches != 0) ++micro_batches;
     training.batch = batch / micro_batches;
     training.accumulate = std::max(micro_batches, stages);
+    if (training.pipeline_schedule == PipelineSchedule::interleaved)
+        training.accumulate = largest_shard(training.accumulate, stages) * stages;
 }
 
 Layout layout_of(const ModelParallel& parallel, std::int64_t rank, const Settings& training) {
@@ -121,8 +140,10 @@ Layout layout_of(const ModelParallel& parallel, std::int64_t rank, const Setting
         return std::int64_t{parallel.rank_in(dimension, static_cast<std::uint32_t>(rank))};
     };
     Layout layout{of(Dimension::tensor), parallel.tensor, of(Dimension::pipeline), parallel.pipeline};
-    if (layout.stages > 1)
-        layout.slots = slots_of(training.pipeline_schedule, layout.stage, layout.stages, training.accumulate);
+    if (layout.stages > 1) {
+        layout.chunks = training.virtual_stages;
+        layout.slots = slots_of(training.passes(layout.stage, layout.stages));
+    }
     return layout;
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "trainer/base/random.hpp"
 #include "trainer/commands/parallel_choice.hpp"
@@ -131,20 +132,28 @@ std::string row_of(const Planned& one, double samples) {
                        part(step.tensor + step.messages), part(step.gradients), part(step.optimizer));
 }
 
-nlohmann::ordered_json json_of_plan(const Planned& best, double samples, const Hardware& hardware) {
-    const auto& [ranks, batch, micro_batches] = best.division;
-    return {{"plan", "gpt"},
-            {"hardware", hardware.name},
-            {"ranks", std::int64_t{ranks.tensor} * ranks.data * ranks.pipeline},
-            {"tensor_parallel", ranks.tensor},
+nlohmann::ordered_json json_of_way(const Planned& way, double samples) {
+    const auto& [ranks, batch, micro_batches] = way.division;
+    return {{"tensor_parallel", ranks.tensor},
             {"pipeline_parallel", ranks.pipeline},
             {"data_parallel", ranks.data},
             {"batch_size", batch},
             {"accumulate", micro_batches},
-            {"memory_bytes", best.needs.total()},
-            {"step_seconds", best.step.total()},
-            {"samples_per_second", samples / best.step.total()},
-            {"bubble", best.step.bubble / best.step.total()}};
+            {"memory_bytes", way.needs.total()},
+            {"step_seconds", way.step.total()},
+            {"samples_per_second", samples / way.step.total()},
+            {"bubble", way.step.bubble / way.step.total()}};
+}
+
+// Of those that the table shows.
+nlohmann::ordered_json json_of_plan(std::span<const Planned> ways, double samples, const Hardware& hardware) {
+    const ModelParallel& ranks = ways.front().division.ranks;
+    nlohmann::ordered_json json{{"plan", "gpt"},
+                                {"hardware", hardware.name},
+                                {"ranks", std::int64_t{ranks.tensor} * ranks.data * ranks.pipeline}};
+    json.update(json_of_way(ways.front(), samples));
+    for (const Planned& way : ways) json["ways"].push_back(json_of_way(way, samples));
+    return json;
 }
 
 }  // namespace
@@ -206,14 +215,14 @@ Result<void> plan(const Options& given) {
     fmt::print("{:>6} {:>8} {:>5} {:>6} {:>7} {:>10} {:>10} {:>11}{:>9}{:>9}{:>9}{:>9}{:>9}\n", "tensor",
                "pipeline", "data", "batch", "accum.", "memory", "seconds", "samples/s", "compute%", "bubble%",
                "layers%", "grads%", "optim.%");
-    for (std::size_t i = 0; i < std::min(fitting.size(), kShown); ++i)
-        fmt::print("{}\n", row_of(fitting[i], samples));
-    const Division& best = fitting.front().division;
+    const std::span shown = std::span(fitting).first(std::min(fitting.size(), kShown));
+    for (const Planned& way : shown) fmt::print("{}\n", row_of(way, samples));
+    const Division& best = shown.front().division;
     if (options.plan.hardware != kHere && best.ranks.tensor * best.ranks.pipeline > 1)
         fmt::print("\nOn paper: this trainer divides models on CPUs only, in fp32.\n");
     fmt::print("\n--tensor-parallel={} --pipeline-parallel={} --batch-size={} --accumulate={}\n",
                best.ranks.tensor, best.ranks.pipeline, best.batch, best.micro_batches);
-    fmt::print("{}\n", json_of_plan(fitting.front(), samples, *hardware).dump());
+    fmt::print("{}\n", json_of_plan(shown, samples, *hardware).dump());
     return {};
 }
 

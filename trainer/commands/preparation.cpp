@@ -92,6 +92,8 @@ Options completed(Options options, const ModelInfo& info) {
     if (!options.gave("--batch-size")) training.batch = info.defaults.batch;
     if (!options.gave("--lr")) training.rate.rate = info.defaults.rate;
     if (!options.gave("--optimizer")) training.optimizer = info.defaults.optimizer;
+    if (training.pipeline_schedule == PipelineSchedule::interleaved && !options.gave("--virtual-stages"))
+        training.virtual_stages = 2;
 
     GptShape& gpt = options.shape.gpt;
     if (const GptSize* size = find_named(kGptSizes, options.gpt_size)) {

@@ -36,19 +36,21 @@ namespace dp::trainer {
 namespace {
 
 // "tensor 2 pipeline 2 data 2, micro-batches 8, bubble 11 %", as Megatron-LM's users call it.
-std::string division_of(const Ranks& ranks, std::int64_t micro_batches) {
+std::string division_of(const Ranks& ranks, const Settings& training) {
     const std::int64_t stages = ranks.pipeline.size();
     if (stages == 1) return fmt::format("tensor {} data {}", ranks.tensor.size(), ranks.data.size());
-    return fmt::format("tensor {} pipeline {} data {}, micro-batches {}, bubble {:.0f} %",
-                       ranks.tensor.size(), stages, ranks.data.size(), micro_batches,
-                       100 * bubble_of(stages, micro_batches));
+    const std::string virtual_stages =
+        training.virtual_stages > 1 ? fmt::format(", virtual stages {}", training.virtual_stages) : "";
+    return fmt::format("tensor {} pipeline {} data {}{}, micro-batches {}, bubble {:.0f} %",
+                       ranks.tensor.size(), stages, ranks.data.size(), virtual_stages, training.accumulate,
+                       100 * bubble_of(stages, training.accumulate, training.virtual_stages));
 }
 
 std::string describe(const Prepared& run, const Ranks& ranks) {
     const Settings& training = run.options.training;
     const std::int64_t data = ranks.data.size(), all = ranks.world.size();
     const std::string division =
-        all == data ? "" : fmt::format("{} ranks, {}; ", all, division_of(ranks, training.accumulate));
+        all == data ? "" : fmt::format("{} ranks, {}; ", all, division_of(ranks, training));
     const std::int64_t count = run.model->parameters().whole_count(),
                        trained = trained_count(run.model->parameters());
     return fmt::format(
@@ -165,6 +167,7 @@ struct Run {
         facts.has_checkpoints = has_checkpoints();
         facts.tensor_parallel = ranks.tensor.size();
         facts.pipeline_parallel = ranks.pipeline.size();
+        if (ranks.pipeline.size() > 1) facts.virtual_stages = options.training.virtual_stages;
         if (prepared.info->data == DataSet::tokens)
             facts.tokens_per_sample = prepared.model->targets_per_sample();
         if (world.facts() != nullptr) facts.nodes = world.facts()->nodes;
@@ -278,7 +281,9 @@ struct Run {
         if (outcome.bubble && outcome.resumed < outcome.schedule.total_steps)
             report.line(fmt::format(
                 "bubble: {:.1f} % of the passes was waiting for other stages, {:.1f} % predicted",
-                100 * *outcome.bubble, 100 * bubble_of(ranks.pipeline.size(), options.training.accumulate)));
+                100 * *outcome.bubble,
+                100 * bubble_of(ranks.pipeline.size(), options.training.accumulate,
+                                options.training.virtual_stages)));
         if (options.output.style == LogStyle::pytorch)
             report.line(fmt::format("Exiting training loop...\nTraining time = {}", outcome.train_seconds));
         if (options.output.style != LogStyle::samba) return;

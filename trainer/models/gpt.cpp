@@ -41,10 +41,12 @@ struct Activations {
     Tensor norm1, saved1, qkv, mixed, sums, middle, norm2, saved2, up, active;
 };
 
-// The activations of a micro-batch between its forward and its backward pass.
+// The activations of a micro-batch between its forward and its backward pass through a chunk of this stage's layers.
 struct Slot {
-    std::vector<Tensor>
-        stream;  // the residual stream before each layer of this stage, and after the last of them
+    std::int64_t chunk = 0;
+    Shard layers = {0, 0};
+    std::vector<Tensor> stream;     // the residual stream before each of the layers, and after the last of them
+    Tensor sent;                    // of the stream: what another stage may not have yet
     std::vector<Activations> kept;  // of each layer; where layers are recomputed, they share one elsewhere
     Tensor last, saved;             // of the last norm: what it makes, and its statistics
     std::int64_t tokens = 0;
@@ -58,7 +60,7 @@ class Gpt final : public LanguageModel, public Stage {
     explicit Gpt(const GptShape& shape)
         : shape_(shape),
           layout_(shape.layout),
-          layers_(layout_.layers_of(shape.layers)),
+          most_layers_(layout_.most_layers(shape.layers)),
           width_(layout_.share(shape.hidden)),
           heads_(layout_.share(shape.heads)),
           words_(shard_of(shape.vocabulary, layout_.tensor_rank, layout_.tensor_ranks)) {
@@ -78,7 +80,7 @@ class Gpt final : public LanguageModel, public Stage {
         positions_ = &parameters_.add("wpe", part_of(is_first, of_all({shape.sequence, c})), normal);
         for (std::int64_t number = 0; number < shape.layers; ++number) {
             const std::string name = "h." + std::to_string(number);
-            is_here_ = number >= layers_.first && number < layers_.first + layers_.count;
+            is_here_ = layout_.chunk_with(number, shape.layers).has_value();
             blocks_.push_back({norm(name + ".ln_1"),
                                column_parallel(name + ".attn.c_attn", {3 * c, c}, normal, kQueriesKeysValues),
                                row_parallel(name + ".attn.c_proj", {c, c}, added), norm(name + ".ln_2"),
@@ -104,8 +106,8 @@ class Gpt final : public LanguageModel, public Stage {
         slots_.clear();
         for (std::int64_t i = 0; i < layout_.slots; ++i) {
             Slot& slot = slots_.emplace_back();
-            for (std::int64_t layer = 0; layer <= layers_.count; ++layer) slot.stream.push_back(numbers(c));
-            for (std::int64_t layer = 0; layer < layers_.count && !shape_.recompute; ++layer)
+            for (std::int64_t layer = 0; layer <= most_layers_; ++layer) slot.stream.push_back(numbers(c));
+            for (std::int64_t layer = 0; layer < most_layers_ && !shape_.recompute; ++layer)
                 slot.kept.push_back(of_a_layer());
             if (!layout_.is_last_stage()) continue;
             slot.last = numbers(c);
@@ -122,17 +124,17 @@ class Gpt final : public LanguageModel, public Stage {
 
     void evaluate(const Batch& batch, const Tensor& metrics) override {
         now_ = &slots_.front();
-        forward(batch.x, {});
+        for (std::int64_t chunk = 0; chunk < layout_.chunks; ++chunk) forward(chunk, batch.x, {});
         if (layout_.is_last_stage()) head(batch, 0, metrics);
     }
 
     void evaluate_last(const Batch& batch, std::int64_t count, const Tensor& metrics) override {
-        forward(batch.x, {});
+        forward(0, batch.x, {});
         head(batch, 0, metrics, now_->tokens - count);
     }
 
     void forward_backward(const Batch& batch, float scale, const Tensor& metrics) override {
-        forward(0, batch);
+        forward(0, 0, batch);
         backward(0, batch, scale, metrics);
     }
 
@@ -142,30 +144,44 @@ class Gpt final : public LanguageModel, public Stage {
         return is_end && !table_->is_frozen ? table_ : nullptr;
     }
 
-    void forward(std::int64_t slot, const Batch& batch) override {
+    std::vector<Shard> gradients_of(std::int64_t chunk) const override {
+        std::vector<const Parameter*> made;
+        const auto add = [&](const Weights& w) { made.insert(made.end(), {w.weight, w.bias}); };
+        if (layout_.begins(chunk) || layout_.ends(chunk)) made.push_back(table_);
+        if (layout_.begins(chunk)) made.push_back(positions_);
+        const auto [first, count] = layout_.layers_of(shape_.layers, chunk);
+        for (std::int64_t number = first; number < first + count; ++number) {
+            const Block& b = block(number);
+            for (const Weights& w : {b.norm1, b.qkv, b.project, b.norm2, b.up, b.down}) add(w);
+        }
+        if (layout_.ends(chunk)) add(last_norm_);
+        return parameters_.gradients_of(std::move(made));
+    }
+
+    void forward(std::int64_t slot, std::int64_t chunk, const Batch& batch) override {
         now_ = &slots_[static_cast<std::size_t>(slot)];
-        forward(batch.x, batch.draw);
+        forward(chunk, batch.x, batch.draw);
     }
 
     void backward(std::int64_t slot, const Batch& batch, float scale, const Tensor& metrics) override {
         now_ = &slots_[static_cast<std::size_t>(slot)];
         const Tensor dx = first(gradients_.stream);  // to which each layer adds
         wait_send(dx);
-        if (layout_.is_last_stage()) {
+        if (layout_.ends(now_->chunk)) {
             head(batch, scale / static_cast<float>(shape_.sequence), metrics);
             device_->zero(dx);
-            norm_backward(last_norm_, first(now_->stream.back()), first(now_->saved),
+            norm_backward(last_norm_, stream_after(), first(now_->saved),
                           first(gradients_.narrow), dx);
             parameters_.completed(*last_norm_.weight);
         } else {
             neighbours_.receive(dx, StageNeighbours::Side::after);
         }
-        for (std::int64_t number = layers_.first + layers_.count; number-- > layers_.first;) {
+        for (std::int64_t number = now_->layers.first + now_->layers.count; number-- > now_->layers.first;) {
             if (shape_.recompute) layer(number);
             layer_backward(number, dx);
             parameters_.completed(*block(number).norm1.weight);
         }
-        if (!layout_.is_first_stage()) return neighbours_.start_send(dx, StageNeighbours::Side::before);
+        if (!layout_.begins(now_->chunk)) return neighbours_.start_send(dx, StageNeighbours::Side::before);
         drop(kEmbedding, dx, dx);
         device_->zero(positions_->gradient);
         if (!layout_.is_last_stage()) device_->zero(table_->gradient);  // else the head has begun it
@@ -178,7 +194,7 @@ class Gpt final : public LanguageModel, public Stage {
     }
 
     Tensor next_logits(const Tensor& tokens) override {
-        forward(tokens, {});
+        forward(0, tokens, {});
         const Tensor x = now_->last.view((now_->tokens - 1) * shape_.hidden, {1, shape_.hidden});
         device_->linear(x, head_weights(), {}, Activation::none, logits_.first_rows(1));
         return logits_.view(0, {1, shape_.vocabulary});
@@ -205,7 +221,7 @@ class Gpt final : public LanguageModel, public Stage {
     }
     std::int64_t activations_per_sample() const override {
         const std::int64_t c = shape_.hidden, last = layout_.is_last_stage() ? c : 0;
-        return shape_.sequence * (layout_.slots * ((layers_.count + 1) * c + last) +
+        return shape_.sequence * (layout_.slots * ((most_layers_ + 1) * c + last) +
                                   kept_layers() * (3 * c + 12 * width_) + 2 * c + std::max(4 * width_, c)) +
                statistics_per_sample();
     }
@@ -229,7 +245,7 @@ class Gpt final : public LanguageModel, public Stage {
  private:
     GptShape shape_;
     Layout layout_;
-    Shard layers_;                // of this stage
+    std::int64_t most_layers_;    // of a chunk of this stage
     std::int64_t width_, heads_;  // of this rank: its part of the hidden size, in whole heads
     Shard words_;                 // and of the vocabulary
     Parameter *table_ = nullptr, *positions_ = nullptr;
@@ -330,14 +346,17 @@ class Gpt final : public LanguageModel, public Stage {
         return std::clamp<std::int64_t>(piece, 1, tokens);
     }
     // Layers whose activations are kept, of all slots.
-    std::int64_t kept_layers() const { return shape_.recompute ? 1 : layout_.slots * layers_.count; }
+    std::int64_t kept_layers() const { return shape_.recompute ? 1 : layout_.slots * most_layers_; }
     const Block& block(std::int64_t layer) const { return blocks_[static_cast<std::size_t>(layer)]; }
-    // In this stage, from 0.
-    std::size_t place_of(std::int64_t layer) const { return static_cast<std::size_t>(layer - layers_.first); }
+    // In this chunk, from 0.
+    std::size_t place_of(std::int64_t layer) const {
+        return static_cast<std::size_t>(layer - now_->layers.first);
+    }
     const Activations& activations(std::int64_t layer) const {
         return shape_.recompute ? recomputed_ : now_->kept[place_of(layer)];
     }
     Tensor stream_before(std::int64_t layer) const { return first(now_->stream[place_of(layer)]); }
+    Tensor stream_after() const { return stream_before(now_->layers.first + now_->layers.count); }
     // The part of a buffer that the batch's tokens fill.
     Tensor first(const Tensor& buffer) const { return buffer.first_rows(now_->tokens); }
     // The same memory with another number of columns.
@@ -346,23 +365,24 @@ class Gpt final : public LanguageModel, public Stage {
     }
 
     // `draw`: in training.
-    void forward(const Tensor& tokens, const std::optional<BatchDraw>& draw) {
+    void forward(std::int64_t chunk, const Tensor& tokens, const std::optional<BatchDraw>& draw) {
+        if (now_->sent) wait_send(now_->sent);
+        now_->chunk = chunk;
+        now_->layers = layout_.layers_of(shape_.layers, chunk);
         now_->tokens = tokens.elements();
         now_->sequence = tokens.columns();
         now_->draw = draw;
-        const Tensor in = first(now_->stream.front()), out = first(now_->stream.back());
-        wait_send(out);
-        if (layout_.is_first_stage()) {
+        const Tensor in = first(now_->stream.front()), out = stream_after();
+        if (layout_.begins(chunk)) {
             embed(tokens, in);
             drop(kEmbedding, in, in);
         } else {
             neighbours_.receive(in, StageNeighbours::Side::before);
         }
-        for (std::int64_t i = 0; i < layers_.count; ++i) layer(layers_.first + i);
-        if (layout_.is_last_stage())
-            apply_norm(last_norm_, out, first(now_->last), first(now_->saved));
-        else
-            neighbours_.start_send(out, StageNeighbours::Side::after);
+        for (std::int64_t i = 0; i < now_->layers.count; ++i) layer(now_->layers.first + i);
+        if (layout_.ends(chunk)) return apply_norm(last_norm_, out, first(now_->last), first(now_->saved));
+        now_->sent = out;
+        neighbours_.start_send(out, StageNeighbours::Side::after);
     }
     // Where ranks divide the vocabulary each has the rows of some tokens, and one adds the positions.
     void embed(const Tensor& tokens, const Tensor& y) {

@@ -4,7 +4,9 @@
 // al. 2019), and some of the layers, where ranks are the stages of a pipeline (Huang et al. 2019, Narayanan et al. 2021).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "trainer/base/partition.hpp"
 
@@ -14,8 +16,9 @@ namespace dp::trainer {
 struct Layout {
     std::int64_t tensor_rank = 0, tensor_ranks = 1;
     std::int64_t stage = 0, stages = 1;
-    std::int64_t slots =
-        1;  // micro-batches that this stage has between their forward and their backward pass
+    // Of the pipeline's layers a stage has so many runs, one behind each other stage's (Narayanan et al. 2021, section 2.2).
+    std::int64_t chunks = 1;
+    std::int64_t slots = 1;  // passes of chunks that this stage has begun and not taken back, at most
 
     bool is_whole() const { return tensor_ranks == 1 && stages == 1; }
     bool divides_layers() const { return tensor_ranks > 1; }
@@ -26,8 +29,27 @@ struct Layout {
 
     bool is_first_stage() const { return stage == 0; }
     bool is_last_stage() const { return stage + 1 == stages; }
-    // Those of this stage. There are at least as many as stages.
-    Shard layers_of(std::int64_t layers) const { return shard_of(layers, stage, stages); }
+    // Whether a pass begins with this chunk, or ends with it.
+    bool begins(std::int64_t chunk) const { return is_first_stage() && chunk == 0; }
+    bool ends(std::int64_t chunk) const { return is_last_stage() && chunk + 1 == chunks; }
+    // Those of this stage's chunk. There are at least as many as chunks of all stages.
+    Shard layers_of(std::int64_t layers, std::int64_t chunk) const {
+        return shard_of(layers, chunk * stages + stage, stages * chunks);
+    }
+    // The chunk that has this layer, if one of this stage's does.
+    std::optional<std::int64_t> chunk_with(std::int64_t layer, std::int64_t layers) const {
+        for (std::int64_t chunk = 0; chunk < chunks; ++chunk)
+            if (const auto [first, count] = layers_of(layers, chunk); layer >= first && layer < first + count)
+                return chunk;
+        return std::nullopt;
+    }
+    // Of the largest chunk here.
+    std::int64_t most_layers(std::int64_t layers) const {
+        std::int64_t most = 0;
+        for (std::int64_t chunk = 0; chunk < chunks; ++chunk)
+            most = std::max(most, layers_of(layers, chunk).count);
+        return most;
+    }
 };
 
 }  // namespace dp::trainer

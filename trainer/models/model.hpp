@@ -61,15 +61,18 @@ struct StageNeighbours {
     std::function<void(const Tensor&, Side from)> receive;
 };
 
-// What a model that ranks divide into stages of a pipeline has beyond a Model: the two halves of forward_backward(). Micro-batches
-// between their forward and their backward pass are in different slots, from 0 to Layout::slots. A stage takes what comes in from its
-// neighbours and sends them what goes out.
+// What a model that ranks divide into stages of a pipeline has beyond a Model: the two halves of forward_backward(), of each chunk of
+// its layers. What is between its forward and its backward pass is in a slot of its own, from 0 to Layout::slots. A stage takes what
+// comes in from its neighbours, around a ring, and sends them what goes out.
 class Stage {
  public:
     virtual ~Stage() = default;
-    virtual void forward(std::int64_t slot, const Batch& batch) = 0;
-    // Of the same batch. On the last stage also adds its loss and correct predictions to `metrics`. Sets the gradients.
+    virtual void forward(std::int64_t slot, std::int64_t chunk, const Batch& batch) = 0;
+    // Of the same batch and chunk. Where it ends also adds its loss and correct predictions to `metrics`. Sets the gradients of the
+    // chunk's parameters.
     virtual void backward(std::int64_t slot, const Batch& batch, float scale, const Tensor& metrics) = 0;
+    // Where in the memory of the gradients those of that chunk's parameters are, ascending.
+    virtual std::vector<Shard> gradients_of(std::int64_t chunk) const = 0;
     // A parameter that first and last stage both have, and both make a part of the gradient of; null on other stages.
     virtual const Parameter* shared() const = 0;
 };

@@ -118,6 +118,18 @@ void ParameterSet::refresh_compute_copy(Device& device, const Shard& part) const
     device.convert(values_.view(part.first, {part.count}), compute_copy_.view(part.first, {part.count}));
 }
 
+std::vector<Shard> ParameterSet::gradients_of(std::vector<const Parameter*> parameters) {
+    std::ranges::sort(parameters, {}, &Parameter::first);
+    std::vector<Shard> ranges;
+    for (const Parameter* one : parameters) {
+        if (one->is_frozen) continue;
+        if (ranges.empty() || ranges.back().first + ranges.back().count < one->first)
+            ranges.push_back({one->first, 0});
+        ranges.back().count += room_of(*one);
+    }
+    return ranges;
+}
+
 void ParameterSet::merge_adapters(Device& device) const {
     for (const LowRank& one : adapters_) one.merge(device);
 }

@@ -108,6 +108,8 @@ class ParameterSet {
     void refresh_compute_copy(Device& device, const Shard& part) const;
     void merge_adapters(Device& device) const;
 
+    // Where in gradients() those of these parameters are: as few ranges as possible, ascending.
+    static std::vector<Shard> gradients_of(std::vector<const Parameter*> parameters);
     // The backward pass goes from the last declared parameter to the first. It calls this when the gradients
     // of this parameter and of all declared after it are final; `watcher` gets the number.
     void completed(const Parameter& earliest) const {

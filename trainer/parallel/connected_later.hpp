@@ -45,16 +45,16 @@ class ConnectedLater final : public Communicator {
         DP_TRY(connect());
         return connected_->start_adding(tensors, sums);
     }
-    Result<void> start_send(const Tensor& tensor, std::int64_t to) override {
+    Result<void> start_send(const Tensor& tensor, std::int64_t to, Lane lane) override {
         DP_TRY(connect());
-        return connected_->start_send(tensor, to);
+        return connected_->start_send(tensor, to, lane);
     }
     Result<void> wait_send(const Tensor& tensor) override {
         return connected_ ? connected_->wait_send(tensor) : Result<void>();
     }
-    Result<void> receive(const Tensor& tensor, std::int64_t from) override {
+    Result<void> receive(const Tensor& tensor, std::int64_t from, Lane lane) override {
         DP_TRY(connect());
-        return connected_->receive(tensor, from);
+        return connected_->receive(tensor, from, lane);
     }
     Result<void> wait_all_reduces() override {
         return connected_ ? connected_->wait_all_reduces() : Result<void>();

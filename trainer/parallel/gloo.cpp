@@ -63,10 +63,10 @@ class GlooCommunicator final : public Communicator {
         background_.start([this, tensor] { return reduce(tensor, Reduction::sum, started_); });
         return {};
     }
-    Result<void> start_send(const Tensor& tensor, std::int64_t to) override {
+    Result<void> start_send(const Tensor& tensor, std::int64_t to, Lane lane) override {
         return with_gloo("sending", [&] {
             auto buffer = mesh_->createUnboundBuffer(tensor.data<void>(), tensor.bytes());
-            buffer->send(static_cast<int>(to), message_slot());
+            buffer->send(static_cast<int>(to), message_slot(lane));
             sent_.push_back({tensor, std::move(buffer)});
         });
     }
@@ -82,10 +82,10 @@ class GlooCommunicator final : public Communicator {
             }
         });
     }
-    Result<void> receive(const Tensor& tensor, std::int64_t from) override {
+    Result<void> receive(const Tensor& tensor, std::int64_t from, Lane lane) override {
         return with_gloo("receiving", [&] {
             const auto buffer = mesh_->createUnboundBuffer(tensor.data<void>(), tensor.bytes());
-            buffer->recv(static_cast<int>(from), message_slot());
+            buffer->recv(static_cast<int>(from), message_slot(lane));
             buffer->waitRecv(mesh_->getTimeout());
         });
     }
@@ -118,7 +118,9 @@ class GlooCommunicator final : public Communicator {
     Background background_;   // ends before the mesh
 
     // Of messages between two ranks; none of Gloo's own.
-    std::uint64_t message_slot() const { return ::gloo::Slot::build(0x71, now_); }
+    std::uint64_t message_slot(Lane lane) const {
+        return ::gloo::Slot::build(lane == Lane::activations ? 0x71 : 0x72, now_);
+    }
 
     Result<void> reduce(const Tensor& tensor, Reduction reduction, std::uint32_t tag) {
         return with_number_of(tensor.type(),

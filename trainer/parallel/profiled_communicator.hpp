@@ -47,17 +47,17 @@ class ProfiledCommunicator final : public Communicator {
         const auto timed = start(tensors);
         return inner_->start_all_reduces(tensors);
     }
-    Result<void> start_send(const Tensor& tensor, std::int64_t to) override {
+    Result<void> start_send(const Tensor& tensor, std::int64_t to, Lane lane) override {
         const auto timed = log_.time(Operation::send, 0, {{&tensor, Access::read}});
-        return inner_->start_send(tensor, to);
+        return inner_->start_send(tensor, to, lane);
     }
     Result<void> wait_send(const Tensor& tensor) override {
         const auto timed = log_.time(Operation::wait_send, 0, {{&tensor, Access::rows}});
         return inner_->wait_send(tensor);
     }
-    Result<void> receive(const Tensor& tensor, std::int64_t from) override {
+    Result<void> receive(const Tensor& tensor, std::int64_t from, Lane lane) override {
         const auto timed = log_.time(Operation::receive, 0, {{&tensor, Access::write}});
-        return inner_->receive(tensor, from);
+        return inner_->receive(tensor, from, lane);
     }
     bool adds_in_order() const override { return inner_->adds_in_order(); }
     Result<void> start_adding(std::span<const Tensor> tensors, std::span<const Tensor> sums) override {

@@ -94,6 +94,7 @@ struct RunFacts {
     std::int64_t nodes = 1;
     std::int64_t tensor_parallel = 1;    // ranks that divide each layer
     std::int64_t pipeline_parallel = 1;  // stages of layers
+    std::int64_t virtual_stages = 1;     // of each stage
     std::int64_t memory_peak = 0;        // bytes of the device, of this rank
     std::int64_t tokens_per_sample = 0;  // of models of text
 };

@@ -82,15 +82,18 @@ class GlobalMetrics {
     void wait_tensor_sums() {}
     StageNeighbours neighbours() {
         Communicator& stages = run_.ranks.pipeline;
-        const auto rank_of = [&stages](StageNeighbours::Side side) {
-            return stages.rank() + (side == StageNeighbours::Side::before ? -1 : 1);
+        using Side = StageNeighbours::Side;
+        const auto rank_of = [&stages](Side side) {
+            return (stages.rank() + (side == Side::before ? stages.size() - 1 : 1)) % stages.size();
         };
-        return {[this, &stages, rank_of](const Tensor& tensor, StageNeighbours::Side to) {
-                    communicate([&] { return stages.start_send(tensor, rank_of(to)); });
+        return {[this, &stages, rank_of](const Tensor& tensor, Side to) {
+                    const Lane lane = to == Side::after ? Lane::activations : Lane::gradients;
+                    communicate([&] { return stages.start_send(tensor, rank_of(to), lane); });
                 },
                 [this, &stages](const Tensor& tensor) { wait([&] { return stages.wait_send(tensor); }); },
-                [this, &stages, rank_of](const Tensor& tensor, StageNeighbours::Side from) {
-                    wait([&] { return stages.receive(tensor, rank_of(from)); });
+                [this, &stages, rank_of](const Tensor& tensor, Side from) {
+                    const Lane lane = from == Side::before ? Lane::activations : Lane::gradients;
+                    wait([&] { return stages.receive(tensor, rank_of(from), lane); });
                 }};
     }
     template <typename Call>

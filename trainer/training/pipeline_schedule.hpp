@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace dp::trainer {
@@ -15,47 +16,85 @@ enum class PipelineSchedule {
     // turn (Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters"; PipeDream-Flush there).
     one_forward_one_backward,
     gpipe,  // first all forward passes, then all backward passes (Huang et al. 2019)
+    // As 1f1b, where each stage has several chunks of layers: as many micro-batches as there are stages go through one chunk, then
+    // through the next (section 2.2 there). Stages wait less, and send more.
+    interleaved,
 };
 
 constexpr std::string_view name_of(PipelineSchedule schedule) {
-    return schedule == PipelineSchedule::gpipe ? "gpipe" : "1f1b";
+    switch (schedule) {
+        case PipelineSchedule::gpipe: return "gpipe";
+        case PipelineSchedule::interleaved: return "interleaved";
+        case PipelineSchedule::one_forward_one_backward: break;
+    }
+    return "1f1b";
 }
 
-// One pass of a micro-batch, or both, one behind the other.
+// One pass of a micro-batch through a chunk of layers, or both passes, one behind the other. What it keeps from the forward to the
+// backward pass is in a slot that no other has meanwhile.
 struct Turn {
-    std::int64_t micro_batch;
+    std::int64_t micro_batch, chunk, slot;
     bool forward, backward;
     bool operator==(const Turn&) const = default;
 };
 
-// Micro-batches that this stage has between their passes, at most.
-constexpr std::int64_t slots_of(PipelineSchedule schedule, std::int64_t stage, std::int64_t stages,
-                                std::int64_t micro_batches) {
-    return schedule == PipelineSchedule::gpipe ? micro_batches : std::min(micro_batches, stages - stage);
+// What a stage does in a step. `chunks` is 1 but where the schedule is interleaved; then the stages divide the micro-batches.
+struct Passes {
+    PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
+    std::int64_t stage = 0, stages = 1, chunks = 1, micro_batches = 1;
+};
+
+// How many forward passes a stage begins before its first backward pass: those that are on their way at most.
+constexpr std::int64_t slots_of(const Passes& of) {
+    const std::int64_t all = of.micro_batches * of.chunks, behind = of.stages - 1 - of.stage;
+    if (of.schedule == PipelineSchedule::gpipe) return all;
+    if (of.schedule == PipelineSchedule::one_forward_one_backward) return std::min(all, behind + 1);
+    return std::min(all, 2 * behind + (of.chunks - 1) * of.stages + 1);
 }
 
-// All passes of a step, of `stage` of `stages`. The passes of each kind come in the order of the micro-batches.
-inline std::vector<Turn> turns_of(PipelineSchedule schedule, std::int64_t stage, std::int64_t stages,
-                                  std::int64_t micro_batches) {
+// The micro-batch and the chunk of a stage's forward pass of that number; of its backward passes, if the chunks go the other way.
+constexpr std::pair<std::int64_t, std::int64_t> pass_of(const Passes& of, std::int64_t number) {
+    const std::int64_t group = of.stages * of.chunks;  // as many micro-batches as stages, through all chunks
+    if (of.chunks == 1) return {number, 0};
+    return {number / group * of.stages + number % of.stages, number % group / of.stages};
+}
+
+// All passes of a step. Those of each kind come in the same order on all stages.
+inline std::vector<Turn> turns_of(const Passes& of) {
     std::vector<Turn> turns;
-    if (stages == 1) {
-        for (std::int64_t one = 0; one < micro_batches; ++one) turns.push_back({one, true, true});
+    if (of.stages == 1) {
+        for (std::int64_t one = 0; one < of.micro_batches; ++one) turns.push_back({one, 0, 0, true, true});
         return turns;
     }
-    const std::int64_t ahead = slots_of(schedule, stage, stages, micro_batches);
-    for (std::int64_t one = 0; one < micro_batches; ++one) {
-        turns.push_back({one, true, false});
-        if (one >= ahead - 1) turns.push_back({one - (ahead - 1), false, true});
+    const std::int64_t all = of.micro_batches * of.chunks, slots = slots_of(of);
+    std::vector<std::int64_t> free_slots;
+    for (std::int64_t slot = slots; slot-- > 0;) free_slots.push_back(slot);
+    const auto forward = [&](std::int64_t number) {
+        const auto [micro_batch, chunk] = pass_of(of, number);
+        turns.push_back({micro_batch, chunk, free_slots.back(), true, false});
+        free_slots.pop_back();
+    };
+    const auto backward = [&](std::int64_t number) {
+        const auto [micro_batch, from_last] = pass_of(of, number);
+        Turn turn{micro_batch, of.chunks - 1 - from_last, 0, false, true};
+        turn.slot = std::find_if(turns.begin(), turns.end(), [&](const Turn& one) {
+                        return one.forward && one.micro_batch == turn.micro_batch && one.chunk == turn.chunk;
+                    })->slot;
+        turns.push_back(turn);
+        free_slots.push_back(turn.slot);
+    };
+    for (std::int64_t number = 0; number < all; ++number) {
+        forward(number);
+        if (number >= slots - 1) backward(number - (slots - 1));
     }
-    for (std::int64_t one = micro_batches - (ahead - 1); one < micro_batches; ++one)
-        turns.push_back({one, false, true});
+    for (std::int64_t number = all - (slots - 1); number < all; ++number) backward(number);
     return turns;
 }
 
 // The part of a step's time in which a stage waits for others, where all passes of all stages take as long (Narayanan et al. 2021,
 // section 2.2, of the whole time).
-constexpr double bubble_of(std::int64_t stages, std::int64_t micro_batches) {
-    return static_cast<double>(stages - 1) / static_cast<double>(micro_batches + stages - 1);
+constexpr double bubble_of(std::int64_t stages, std::int64_t micro_batches, std::int64_t chunks = 1) {
+    return static_cast<double>(stages - 1) / static_cast<double>(chunks * micro_batches + stages - 1);
 }
 
 }  // namespace dp::trainer

@@ -50,6 +50,7 @@ struct Settings {
     std::int64_t accumulate = 1;  // batches of a rank that make a step, whose gradients are added up
     PipelineSchedule pipeline_schedule =
         PipelineSchedule::one_forward_one_backward;  // where there are stages
+    std::int64_t virtual_stages = 1;                 // of each stage of an interleaved schedule
     std::optional<double> clip;   // the largest norm of all gradients together; larger ones are scaled down
     bool skip_bad_steps = false;  // those with NaN or infinite gradients; so is it with `clip`
     Optimization optimizer = Optimization::adam;
@@ -66,6 +67,11 @@ struct Settings {
     std::int64_t early_stopping = 0;
     CheckpointPlan checkpoints;
     std::optional<GivenValues> begin_with;  // unless the training resumes from a checkpoint
+
+    // What a stage of so many does in each step.
+    Passes passes(std::int64_t stage, std::int64_t stages) const {
+        return {pipeline_schedule, stage, stages, virtual_stages, accumulate};
+    }
 };
 
 }  // namespace dp::trainer

@@ -48,6 +48,7 @@ TrainStep::TrainStep(const TrainingContext& run)
       node_part_(run.ranks.data.node_share().value_or(NodeShare{}).part_of(values_of(run.model))),
       adds_in_order_(run.device.is_deterministic() && run.ranks.data.size() > 1 &&
                      run.ranks.pipeline.size() == 1 && run.ranks.data.adds_in_order()),
+      turns_(turns_of(run.settings.passes(run.ranks.pipeline.rank(), run.ranks.pipeline.size()))),
       optimizer_(optimizer_of(run, node_part_)),
       reducer_(run.model.parameters(), run.device, run.ranks.data, buckets_of(run.model.parameters()),
                adds_in_order_),
@@ -134,14 +135,11 @@ Result<void> TrainStep::make_gradients(const SampleChoice& samples, std::int64_t
     else if (sum_)
         run_.device.zero(sum_);
     const double waited = ranks.seconds_waited();
-    const Communicator& stages = run_.ranks.pipeline;
-    for (const Turn& turn :
-         turns_of(run_.settings.pipeline_schedule, stages.rank(), stages.size(), run_.settings.accumulate)) {
+    for (const Turn& turn : turns_) {
         const Batch batch = DP_TRY(batch_of(turn, samples, number));
         // Each rank's gradient is its part of the mean over the global batch, so their sum is that mean. The
-        // last batch's gradients, in order each batch's, are all-reduced while they are made.
-        const bool is_last = turn.micro_batch + 1 == run_.settings.accumulate;
-        const bool reduces = turn.backward && (is_last || adds_in_order_);
+        // last batch's gradients (of a pipeline's, in its last chunk), in order each batch's, are all-reduced while they are made.
+        const bool reduces = turn.backward && (turn == turns_.back() || adds_in_order_);
         if (reduces) reducer_.begin(sum_);
         const auto start = std::chrono::steady_clock::now();
         pass(turn, batch);
@@ -150,7 +148,7 @@ Result<void> TrainStep::make_gradients(const SampleChoice& samples, std::int64_t
         if (reduces)
             gradients_ = DP_TRY(reduced());
         else if (turn.backward)
-            run_.device.add(run_.model.parameters().gradients(), sum_);
+            keep_gradients(turn);
     }
     waited_ += ranks.seconds_waited() - waited;
     DP_TRY(copied_.agree(gradients_));
@@ -174,11 +172,20 @@ void TrainStep::pass(const Turn& turn, const Batch& batch) {
     const float scale = 1.0f / static_cast<float>(run_.schedule.global_batch);
     Stage* stage = run_.model.stage();
     if (stage == nullptr) return run_.model.forward_backward(batch, scale, metrics_);
-    const std::int64_t slot =
-        turn.micro_batch % slots_of(run_.settings.pipeline_schedule, run_.ranks.pipeline.rank(),
-                                    run_.ranks.pipeline.size(), run_.settings.accumulate);
-    if (turn.forward) stage->forward(slot, batch);
-    if (turn.backward) stage->backward(slot, batch, scale, metrics_);
+    if (turn.forward) stage->forward(turn.slot, turn.chunk, batch);
+    if (turn.backward) stage->backward(turn.slot, batch, scale, metrics_);
+}
+
+// Adds what a pass made to the sum of this step's. The last pass of all adds all gradients, which those of a finished chunk must not be
+// among again.
+void TrainStep::keep_gradients(const Turn& turn) {
+    const Tensor& made = run_.model.parameters().gradients();
+    const Stage* stage = run_.model.stage();
+    if (stage == nullptr || run_.settings.virtual_stages == 1) return run_.device.add(made, sum_);
+    for (const auto& [first, count] : stage->gradients_of(turn.chunk)) {
+        run_.device.add(made.view(first, {count}), sum_.view(first, {count}));
+        if (turn.micro_batch + 1 == run_.settings.accumulate) run_.device.zero(made.view(first, {count}));
+    }
 }
 
 // Of a pipeline's first and last stage: what both have.
@@ -202,8 +209,8 @@ Result<void> TrainStep::add_other_end() {
         const std::int64_t numbers = std::min(most, count - done);
         const Tensor mine = gradients_.view(shared->first + done, {numbers}),
                      theirs = exchanged_.first_rows(numbers);
-        DP_TRY(stages.start_send(mine, other));
-        DP_TRY(stages.receive(theirs, other));
+        DP_TRY(stages.start_send(mine, other, Lane::gradients));
+        DP_TRY(stages.receive(theirs, other, Lane::gradients));
         DP_TRY(stages.wait_send(mine));
         DP_TRY(run_.ranks.data.node_barrier());
         const Shard part = share.part_of(numbers);

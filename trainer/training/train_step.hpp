@@ -76,6 +76,7 @@ class TrainStep {
     // With --deterministic, where the communicator can: micro-batch by micro-batch, and of each in the order of the ranks.
     // So a smaller world, whose ranks have more micro-batches each, gets the same bits.
     bool adds_in_order_;
+    std::vector<Turn> turns_;  // of each step
     Optimizer optimizer_;
     std::optional<PeerCopy> copy_;
     GradientReducer reducer_;
@@ -105,6 +106,7 @@ class TrainStep {
     Result<void> add_other_end();
     Result<Batch> batch_of(const Turn& turn, const SampleChoice& samples, std::int64_t number);
     void pass(const Turn& turn, const Batch& batch);
+    void keep_gradients(const Turn& turn);
     Result<void> make_gradients(const SampleChoice& samples, std::int64_t number, const GlobalMetrics& ranks);
     Result<Tensor> reduced();
     Result<bool> are_usable(std::int64_t number, const GlobalMetrics& ranks);

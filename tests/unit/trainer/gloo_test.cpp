@@ -166,7 +166,7 @@ TEST(GlooCommunicator, ARankThatLeavesEndsWhatTheOthersDoWithAnError) {
     EXPECT_EQ(told, 2);
 }
 
-// Messages keep their order, of any size, and two ranks may send at the same time.
+// Messages keep their order in each lane, of any size, and two ranks may send at the same time.
 TEST(GlooMessages, ArriveInTheirOrder) {
     run_world(3, [](Communicator& ranks) {
         const auto device = open_cpu(1);
@@ -177,16 +177,28 @@ TEST(GlooMessages, ArriveInTheirOrder) {
                 const std::vector<float> numbers(static_cast<std::size_t>(count),
                                                  static_cast<float>(10 * ranks.rank() + message));
                 sent.push_back(device->copy_of<float>(Type::f32, {count}, numbers));
-                ASSERT_TRUE(ranks.start_send(sent.back(), next));
+                ASSERT_TRUE(ranks.start_send(sent.back(), next, Lane::activations));
             }
             for (int message = 0; message < 3; ++message) {
                 const Tensor got = device->make(Type::f32, {count});
-                ASSERT_TRUE(ranks.receive(got, before));
+                ASSERT_TRUE(ranks.receive(got, before, Lane::activations));
                 const auto expected = static_cast<float>(10 * before + message);
                 EXPECT_EQ(device->values_of<float>(got),
                           std::vector<float>(static_cast<std::size_t>(count), expected));
             }
             for (const Tensor& one : sent) ASSERT_TRUE(ranks.wait_send(one));
+            // What was sent last may be taken first, where it has a lane of its own.
+            const auto tensor_of = [&](float number) {
+                return device->copy_of<float>(Type::f32, {1}, std::vector{number});
+            };
+            const Tensor first = tensor_of(1), second = tensor_of(2), got = tensor_of(0);
+            ASSERT_TRUE(ranks.start_send(first, next, Lane::activations));
+            ASSERT_TRUE(ranks.start_send(second, next, Lane::gradients));
+            ASSERT_TRUE(ranks.receive(got, before, Lane::gradients));
+            EXPECT_EQ(device->values_of<float>(got), std::vector{2.0f});
+            ASSERT_TRUE(ranks.receive(got, before, Lane::activations));
+            EXPECT_EQ(device->values_of<float>(got), std::vector{1.0f});
+            for (const Tensor& one : {first, second}) ASSERT_TRUE(ranks.wait_send(one));
             EXPECT_TRUE(ranks.wait_send(device->make(Type::f32, {1}))) << "nothing of it was sent";
         }
     });

@@ -33,6 +33,7 @@ const std::map<std::string, Words> kTried{
     {"--tensor-parallel", {"--tensor-parallel=2"}},
     {"--pipeline-parallel", {"--pipeline-parallel=2"}},
     {"--pipeline-schedule", {"--pipeline-schedule=gpipe"}},
+    {"--virtual-stages", {"--virtual-stages=3", "--pipeline-schedule=interleaved"}},
     {"--init-from", {"--init-from=weights"}},
     {"--lora-rank", {"--lora-rank=4"}},
     {"--lora-alpha", {"--lora-alpha=4", "--lora-rank=4"}},

@@ -65,6 +65,18 @@ TEST(ParallelChoice, RefusesWhatCannotBeAndSaysWhatCan) {
               "--dp-pipeline=4 needs at least 4 micro-batches a step, and --accumulate is 3; give "
               "--accumulate 4 or more, "
               "each of --batch-size samples");
+    const std::string interleaved = "--pipeline-schedule=interleaved";
+    EXPECT_EQ(refusal({gpt, "--virtual-stages=2"}, 2, 1, 2),
+              "--virtual-stages are of --pipeline-schedule=interleaved; give that, or leave them out");
+    EXPECT_EQ(refusal({gpt, interleaved, "--virtual-stages=4"}, 2, 1, 2),
+              "--dp-pipeline=2 with 4 virtual stages each are 8, more than --num-layers 6; give "
+              "--virtual-stages 3");
+    EXPECT_EQ(refusal({gpt, interleaved}, 4, 1, 4),
+              "--dp-pipeline=4 with 2 virtual stages each are 8, more than --num-layers 6; give "
+              "--pipeline-schedule=1f1b");
+    EXPECT_EQ(refusal({gpt, interleaved, "--accumulate=5"}, 2, 1, 2),
+              "--pipeline-schedule=interleaved takes as many micro-batches as stages at a time, and "
+              "--accumulate 5 is no multiple of 2; give 4 or 6");
     EXPECT_EQ(refusal({gpt, stages}, 4, 1, 2),
               "--pipeline-parallel 4, but the step has --dp-pipeline=2; give the same, or leave one out");
     EXPECT_EQ(refusal({"--model=cnn"}, 2, 1, 2),
@@ -94,6 +106,25 @@ TEST(ParallelChoice, LayoutFollowsTheOrderOfThePlugin) {
     settings.pipeline_schedule = PipelineSchedule::gpipe;
     EXPECT_EQ(layout_of(parallel, 11, settings).slots, 8);
     EXPECT_EQ(layout_of({2, 6, 1}, 11, settings).slots, 1);
+    settings.pipeline_schedule = PipelineSchedule::interleaved;
+    settings.virtual_stages = 3;
+    EXPECT_EQ(layout_of(parallel, 11, settings).chunks, 3);
+    EXPECT_EQ(layout_of(parallel, 0, settings).slots, 7);
+    EXPECT_EQ(layout_of({2, 6, 1}, 11, settings).chunks, 1) << "without stages";
+}
+
+TEST(Layout, GivesAStageARunOfLayersBehindEachOfTheOthers) {
+    Layout layout{0, 1, 1, 2};
+    layout.chunks = 2;
+    // Seven layers are 1 + 2 + 2 + 2; the second and the last of them are here.
+    EXPECT_EQ(layout.layers_of(7, 0).first, 1);
+    EXPECT_EQ(layout.layers_of(7, 0).count, 2);
+    EXPECT_EQ(layout.layers_of(7, 1).first, 5);
+    EXPECT_EQ(layout.most_layers(7), 2);
+    const std::vector<std::optional<std::int64_t>> chunks{{}, 0, 0, {}, {}, 1, 1};
+    for (std::size_t layer = 0; layer < chunks.size(); ++layer)
+        EXPECT_EQ(layout.chunk_with(static_cast<std::int64_t>(layer), 7), chunks[layer]) << layer;
+    EXPECT_TRUE(layout.ends(1) && !layout.ends(0) && !layout.begins(0));
 }
 
 TEST(ParallelChoice, DividesTheDefaultBatchForAPipeline) {
@@ -109,6 +140,8 @@ TEST(ParallelChoice, DividesTheDefaultBatchForAPipeline) {
                                                            {{}, 6, 1, 8},
                                                            {{}, 12, 1, 12},
                                                            {{"--batch-size=4"}, 2, 4, 1},
+                                                           {{"--pipeline-schedule=interleaved"}, 2, 2, 4},
+                                                           {{"--pipeline-schedule=interleaved"}, 3, 1, 9},
                                                            {{"--gradient-accumulation-steps=3"}, 2, 8, 3}}) {
         std::vector<std::string> all{"--model=gpt"};
         all.insert(all.end(), words.begin(), words.end());

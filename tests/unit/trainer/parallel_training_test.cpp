@@ -145,8 +145,9 @@ TEST(PipelineTraining, HasTheSameBitsWithEachSchedule) {
     settings.max_steps = 20;
     settings.accumulate = 8;
     const auto one = train_divided({1, 1, 1}, settings, 0.1f).front();
-    const auto hash_with = [&](PipelineSchedule schedule, bool recompute) {
+    const auto hash_with = [&](PipelineSchedule schedule, bool recompute, std::int64_t virtual_stages = 1) {
         settings.pipeline_schedule = schedule;
+        settings.virtual_stages = virtual_stages;
         const Trained trained = train_divided({1, 1, 3}, settings, 0.1f, recompute).front();
         EXPECT_NEAR(trained.losses.back() / one.losses.back(), 1, 1e-5);
         return trained.outcome.parameters_hash;
@@ -155,6 +156,25 @@ TEST(PipelineTraining, HasTheSameBitsWithEachSchedule) {
     EXPECT_EQ(hash_with(PipelineSchedule::gpipe, false), hash);
     EXPECT_EQ(hash_with(PipelineSchedule::gpipe, true), hash);
     EXPECT_EQ(hash_with(PipelineSchedule::one_forward_one_backward, true), hash);
+}
+
+// Where each stage has several runs of layers, it learns the same to the bit as where it has one.
+TEST(PipelineTraining, HasTheSameBitsWithInterleavedStages) {
+    for (const ModelParallel& parallel : {ModelParallel{1, 1, 2}, {2, 2, 2}}) {
+        Settings settings = hundred_steps();
+        settings.max_steps = 20;
+        settings.accumulate = 8 / parallel.data;
+        const auto plain = train_divided(parallel, settings, 0.1f).front();
+        settings.pipeline_schedule = PipelineSchedule::interleaved;
+        settings.virtual_stages = 2;
+        for (const bool recompute : {false, true})
+            for (const Trained& rank : train_divided(parallel, settings, 0.1f, recompute)) {
+                EXPECT_EQ(rank.outcome.parameters_hash, plain.outcome.parameters_hash);
+                EXPECT_EQ(rank.losses, plain.losses);
+                EXPECT_EQ(rank.norms, plain.norms);
+                EXPECT_EQ(rank.outcome.last.test_loss, plain.outcome.last.test_loss);
+            }
+    }
 }
 
 TEST(PipelineTraining, TellsHowLongItsRanksWaited) {
@@ -247,18 +267,27 @@ TEST(DividedTraining, SavesAndReadsToTheBit) {
          {ModelParallel{1, 1, 1}, {4, 1, 1}, {2, 2, 1}, {1, 4, 1}, {1, 1, 4}, {2, 2, 2}, {2, 1, 2}})
         EXPECT_EQ(train_divided(reads, settings).front().outcome.parameters_hash,
                   wrote.outcome.parameters_hash);
+    Settings interleaved = settings;
+    interleaved.pipeline_schedule = PipelineSchedule::interleaved;
+    interleaved.virtual_stages = 2;
+    EXPECT_EQ(train_divided({1, 1, 2}, interleaved).front().outcome.parameters_hash,
+              wrote.outcome.parameters_hash);
+    const Scratch another;
+    settings.checkpoints.directory = interleaved.checkpoints.directory = another.path() / "saved";
+    const auto hash = train_divided({2, 1, 2}, interleaved).front().outcome.parameters_hash;
+    EXPECT_EQ(train_divided({1, 1, 1}, settings).front().outcome.parameters_hash, hash);
 }
 
 // A communicator whose sums end after a while.
 class FailsLater final : public Communicator {
  public:
     FailsLater(Communicator& inner, int good) : inner_(inner), good_(good) {}
-    Result<void> start_send(const Tensor& tensor, std::int64_t to) override {
-        return inner_.start_send(tensor, to);
+    Result<void> start_send(const Tensor& tensor, std::int64_t to, Lane lane) override {
+        return inner_.start_send(tensor, to, lane);
     }
-    Result<void> receive(const Tensor& tensor, std::int64_t from) override {
+    Result<void> receive(const Tensor& tensor, std::int64_t from, Lane lane) override {
         if (good_-- <= 0) return fail(Fault::world, "a rank is gone");
-        return inner_.receive(tensor, from);
+        return inner_.receive(tensor, from, lane);
     }
     std::string_view name() const override { return inner_.name(); }
     std::int64_t rank() const override { return inner_.rank(); }

@@ -133,6 +133,9 @@ TEST(PlanCommand, ShowsTheFastestFirst) {
     EXPECT_EQ(best["plan"], "gpt");
     EXPECT_GT(best["samples_per_second"], 0);
     EXPECT_LT(best["step_seconds"].get<double>(), before);
+    ASSERT_EQ(best["ways"].size(), static_cast<std::size_t>(rows));
+    EXPECT_EQ(best["ways"][0]["step_seconds"], best["step_seconds"]);
+    EXPECT_EQ(best["ways"][0]["tensor_parallel"], best["tensor_parallel"]);
 }
 
 // A model that no GPU of 80 GB trains alone.

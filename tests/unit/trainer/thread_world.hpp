@@ -26,7 +26,7 @@ class ThreadWorld {
         : size_(size),
           shown_(static_cast<std::size_t>(size)),
           meet_(size),
-          messages_(static_cast<std::size_t>(size * size)) {}
+          messages_(static_cast<std::size_t>(2 * size * size)) {}
 
     std::int64_t size() const { return size_; }
     // The communicator of a rank, which one thread uses.
@@ -52,10 +52,10 @@ class ThreadWorld {
     std::mutex mutex_;  // of the messages
     std::condition_variable arrived_;
     std::vector<std::deque<std::span<const std::byte>>>
-        messages_;  // from each rank to each, in the sender's memory until they are received
+        messages_;  // from each rank to each in each lane, in the sender's memory until they are received
 
-    std::deque<std::span<const std::byte>>& messages(std::int64_t from, std::int64_t to) {
-        return messages_[static_cast<std::size_t>(from * size_ + to)];
+    std::deque<std::span<const std::byte>>& messages(std::int64_t from, std::int64_t to, Lane lane) {
+        return messages_[static_cast<std::size_t>((from * size_ + to) * 2 + (lane == Lane::gradients ? 1 : 0))];
     }
 
     class Member final : public Communicator {
@@ -93,15 +93,15 @@ class ThreadWorld {
             return {};
         }
 
-        Result<void> start_send(const Tensor& tensor, std::int64_t to) override {
+        Result<void> start_send(const Tensor& tensor, std::int64_t to, Lane lane) override {
             const std::lock_guard lock(world_.mutex_);
-            world_.messages(rank_, to).push_back({tensor.data<std::byte>(), tensor.bytes()});
+            world_.messages(rank_, to, lane).push_back({tensor.data<std::byte>(), tensor.bytes()});
             world_.arrived_.notify_all();
             return {};
         }
-        Result<void> receive(const Tensor& tensor, std::int64_t from) override {
+        Result<void> receive(const Tensor& tensor, std::int64_t from, Lane lane) override {
             std::unique_lock lock(world_.mutex_);
-            auto& messages = world_.messages(from, rank_);
+            auto& messages = world_.messages(from, rank_, lane);
             world_.arrived_.wait(lock, [&] { return !messages.empty(); });
             if (messages.front().size() != tensor.bytes())
                 return fail(Fault::world, "a message of another size");
@@ -114,8 +114,9 @@ class ThreadWorld {
             std::unique_lock lock(world_.mutex_);
             world_.arrived_.wait(lock, [&] {
                 for (std::int64_t to = 0; to < size(); ++to)
-                    for (const auto& sent : world_.messages(rank_, to))
-                        if (sent.data() == tensor.data<std::byte>()) return false;
+                    for (const Lane lane : {Lane::activations, Lane::gradients})
+                        for (const auto& sent : world_.messages(rank_, to, lane))
+                            if (sent.data() == tensor.data<std::byte>()) return false;
                 return true;
             });
             return {};
