@@ -28,6 +28,7 @@ ALIKE = {
     "--num-attention-heads": (GPT, "--num-attention-heads=4", "2 4"),
     "--seq-length": (GPT, "--seq-length=8", "16 8"),
     "--vocab-size": (GPT, "--vocab-size=300", "50257 300"),
+    "--reset-attention-mask": (GPT, "--reset-attention-mask", "none given"),
     "--recompute": (GPT, "--recompute", "none given"),
     "--tensor-parallel": (GPT, "--tensor-parallel=2", "none 2"),
     "--pipeline-parallel": (GPT, "--pipeline-parallel=2", "none 2"),
@@ -143,3 +144,11 @@ def test_a_rank_of_another_subcommand_is_named(cluster):
     script = f"[ $RANK = 1 ] && one=measure-performance; exec {TRAINER} $one {LINEAR}"
     done = cluster.run([DPCTL, "launch", "-n", "3", "--", "sh", "-c", script], cwd="/home/alice", timeout=60)
     assert done.returncode == 2 and "the subcommand differs: run on ranks 0,2" in done.stderr, done.stderr
+
+
+def test_a_rank_whose_data_are_of_another_vocabulary_is_named(cluster):
+    """The same tokens, without the word on how many there are."""
+    cluster.run("rm -rf ranks/bare; mkdir ranks/bare && cp ranks/tokens/*.bin ranks/bare", cwd="/home/alice", check=True)
+    done = train(cluster, GPT, "--data-dir=ranks/bare")
+    assert done.returncode == 2 and '{"model"' not in done.stdout, done.stdout + done.stderr
+    assert re.search(r"the data differs: .*, vocabulary 257 on ranks 0,2 .*, vocabulary 50257 on rank 1 ", done.stderr), done.stderr

@@ -226,6 +226,10 @@ Result<void> check_fits(const Manifest& manifest, const Continuation& now) {
         rank != then.shape.end() && !now.training.shape.contains("lora_rank"))
         return wrong("has adapters; give --lora-rank={}, with the --lora-alpha that it was made with",
                      rank->second);
+    if (const bool resets = then.shape.contains("document_begins");
+        resets != now.training.shape.contains("document_begins"))
+        return wrong("was trained {} --reset-attention-mask; {}", resets ? "with" : "without",
+                     resets ? "give it" : "leave it out, or begin with its weights in another directory");
     for (const auto& [name, value] : then.shape)
         if (const auto here = now.training.shape.find(name);
             here == now.training.shape.end() || here->second != value)

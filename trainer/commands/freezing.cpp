@@ -46,7 +46,14 @@ Result<void> check_freeze(const ModelInfo& info, const ModelShape& shape) {
     const ParameterSet& parameters = model->parameters();
     for (const std::string& pattern : shape.freeze) {
         const auto is_meant = [&](const Parameter& one) { return is_named_like(one.name, pattern); };
-        if (std::ranges::any_of(parameters.all(), is_meant)) continue;
+        if (std::ranges::any_of(parameters.all(), is_meant)) {
+            const auto would_learn = [&](const Parameter& one) { return one.is_adapter && is_meant(one); };
+            if (shape.gpt.lora_rank == 0 || std::ranges::any_of(parameters.all(), would_learn)) continue;
+            return fail(Fault::usage,
+                        "--freeze: --lora-rank keeps all that is named like '{}' as it is already; leave "
+                        "one of the two out",
+                        pattern);
+        }
         const auto similar = nearest(pattern, names_to_mean(parameters));
         return fail(Fault::usage,
                     "--freeze: {} has no parameter '{}'; {}; `trainer info --model={}` lists them", info.name,

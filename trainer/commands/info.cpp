@@ -132,6 +132,7 @@ Result<void> info(const Options& given) {
     Options options = completed(given, chosen);
     const auto vocabulary = DP_TRY(vocabulary_for(options));
     DP_TRY(fit(options, vocabulary));
+    DP_TRY(choose_documents(options));
     const auto parallel = DP_TRY(choose_parallel(options, chosen, {}, options.info.ranks));
     choose_micro_batches(options, parallel);
     const std::int64_t sharing = options.info.ranks_per_node =

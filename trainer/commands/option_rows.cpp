@@ -83,6 +83,9 @@ void add_model(OptionList& list, Options& o) {
     gpt("--seq-length", shape.sequence, whole(1, 65536), "gpt: tokens per sequence", kIdentity);
     gpt("--vocab-size", shape.vocabulary, whole(1, 65536), "gpt: tokens (default: the data's, else 50257)",
         kIdentity);
+    list.flag("--reset-attention-mask", o.resets_attention,
+              "gpt: a token sees those of its own document alone", kIdentity)
+        .only_of = "gpt";
     list.flag("--recompute", shape.recompute,
               "gpt: recompute activations in the backward pass to save memory", kCost)
         .only_of = "gpt";

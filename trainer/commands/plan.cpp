@@ -167,6 +167,7 @@ Result<void> plan(const Options& given) {
     Options options = completed(given, info);
     const auto vocabulary = DP_TRY(vocabulary_for(options));
     DP_TRY(fit(options, vocabulary));
+    DP_TRY(choose_documents(options));
     const std::int64_t ranks = options.plan.ranks,
                        global_batch = options.training.batch * options.training.accumulate * ranks;
     LaunchContext here = read_launch_context();

@@ -172,6 +172,30 @@ Result<std::optional<std::int64_t>> vocabulary_for(const Options& options) {
     return vocabulary;
 }
 
+Result<void> choose_documents(Options& options) {
+    if (!options.resets_attention) return {};
+    std::int64_t& begins = options.shape.gpt.document_begins;
+    const DataRequest& data = options.data;
+    if (data.tokenizer) {
+        const auto tokenizer = DP_TRY(open_tokenizer_file(*data.tokenizer));
+        begins = tokenizer->end_of_text();
+        return {};
+    }
+    const auto& where = data.mix ? data.mix->parts.front().where : data.directory;
+    if (const auto its = document_begins_in(where)) {
+        begins = *its;
+        return {};
+    }
+    // Of tokens alone, as llm.c's and Megatron-LM's tools write them.
+    constexpr std::int64_t kGpt2EndOfText = 50256;
+    begins = kGpt2EndOfText;
+    if (options.shape.gpt.vocabulary > kGpt2EndOfText) return {};
+    return fail(Fault::usage,
+                "--reset-attention-mask: {} does not say which token begins a document; give its tokenizer as "
+                "--tokenizer FILE",
+                where.string());
+}
+
 Result<std::vector<std::string>> make_data_ready(Options& options) {
     std::vector<std::string> lines;
     DataRequest& data = options.data;
@@ -296,6 +320,7 @@ Result<Prepared> prepare_training(Options options, const ModelInfo& info, const 
     auto notes = DP_TRY(make_data_ready(options));
     const auto vocabulary = DP_TRY(vocabulary_for(options));
     DP_TRY(fit(options, vocabulary));
+    DP_TRY(choose_documents(options));
     auto data = DP_TRY(load(options));
     if (!notes.empty() && !options.data.mix) data.source = given;
     DP_TRY(make_schedule(options.training, data.train.count, ranks));

@@ -31,6 +31,8 @@ Options completed(Options options, const ModelInfo& info);
 Result<void> fit(Options& options, std::optional<std::int64_t> vocabulary);
 // Of the tokens in --data-dir or --data, if the model is trained on tokens and their tokenizer is there.
 Result<std::optional<std::int64_t>> vocabulary_for(const Options& options);
+// For --reset-attention-mask, after fit(): the token that begins a document, in the shape.
+Result<void> choose_documents(Options& options);
 
 // Pure, of completed(): the values that all ranks must have alike, in the order of --help.
 std::vector<std::pair<std::string, std::string>> values_alike(Options options);

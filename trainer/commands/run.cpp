@@ -419,7 +419,10 @@ class Generations {
             if (given_.command != Command::measure) DP_TRY(begin_with_weights(prepared));
             accumulate_ = prepared.options.training.accumulate;
             prepared_ = std::move(prepared);
-            return contents_ = text_of(prepared_->data);
+            contents_ = text_of(prepared_->data);
+            if (prepared_->info->data != DataSet::tokens) return contents_;
+            // Ranks with another number of tokens would have another model.
+            return fmt::format("{}, vocabulary {}", contents_, prepared_->options.shape.gpt.vocabulary);
         };
         DP_TRY(agree_on(world_, "the data", load(), "give the same data on all nodes"));
         Settings& training = prepared_->options.training;

@@ -39,6 +39,8 @@ Result<ModelShape> shape_in(const Manifest& manifest, const Model& like) {
             return fail(Fault::usage, "the manifest's {} is {}; it is damaged", name, found->second);
         *size = found->second;
     }
+    if (const auto found = told.find("document_begins"); found != told.end())
+        shape.gpt.document_begins = found->second;
     if (shape.gpt.hidden % shape.gpt.heads != 0)
         return fail(Fault::usage,
                     "the manifest's num_attention_heads do not divide its hidden_size; it is damaged");

@@ -125,6 +125,16 @@ std::optional<std::int64_t> vocabulary_of(const fs::path& where) {
     return tokenizer ? std::optional((*tokenizer)->vocabulary()) : std::nullopt;
 }
 
+std::optional<std::int64_t> document_begins_in(const fs::path& where) {
+    const auto text = read_tokenizer_file(where / kDescription);
+    const auto said = text ? said_in(*text, "end_of_text") : nlohmann::json();
+    if (said.is_number_unsigned() && said.get<std::uint64_t>() < kMostTokens) return said.get<std::int64_t>();
+    const auto file = tokenizer_file_in(where);
+    if (!file) return std::nullopt;
+    const auto tokenizer = open_tokenizer_file(*file);
+    return tokenizer ? std::optional<std::int64_t>((*tokenizer)->end_of_text()) : std::nullopt;
+}
+
 Result<std::unique_ptr<Tokenizer>> open_tokenizer(const fs::path& directory) {
     const auto description = directory / kDescription;
     const auto text = read_tokenizer_file(description);

@@ -75,6 +75,8 @@ MakeTokenizer make_tiktoken_tokenizer;      // lines of a token's bytes in base6
 
 // A tokenizer.json, *.tiktoken, vocab.bpe or merges.txt, or a directory that has one.
 Result<std::unique_ptr<Tokenizer>> open_tokenizer_file(const std::filesystem::path& where);
+// The token that begins each document of this data, if their tokenizer or a note of it lies with them.
+std::optional<std::int64_t> document_begins_in(const std::filesystem::path& where);
 // The first of these that a directory has, or the directory of a file; nothing if there is none.
 std::optional<std::filesystem::path> tokenizer_file_in(const std::filesystem::path& where);
 

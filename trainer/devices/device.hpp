@@ -77,6 +77,9 @@ struct Attention {
     Dropout dropout = {};  // of the weights (attention_dropout.hpp); the tensor whose rows it counts is y
     // Where ranks divide the heads: the number of the first one here, and how many there are in all. Dropout follows it.
     std::int64_t first_head = 0, all_heads = heads;
+    // On the device, of each row (document_starts()): the place in the sequence of the first key that its query sees, ascending within
+    // a sequence. Null: all see the first one.
+    const std::int32_t* starts = nullptr;
 };
 
 // Whether a result takes the place of what was there, or is added to it.
@@ -233,6 +236,9 @@ class Device {
     virtual void layer_norm(In x, In w, In b, Out y, Out saved) = 0;
     // Adds to dx, sets dw and db.
     virtual void layer_norm_backward(In x, In w, In saved, In dy, InOut dx, Out dw, Out db) = 0;
+    // starts, i32 [sequences * t]: of each token the place in its sequence of the last `end` until then, which begins a document;
+    // 0 before the first of them.
+    virtual void document_starts(In tokens, std::int32_t end, Out starts) = 0;
     // qkv [r, 3 c]: queries, keys and values, each head by head.
     // y [r, c] = Σ softmax(q k / √(c / heads)) v; dropout drops some of softmax's weights.
     // sums [r * heads]: log-sum-exp of the scores, which the backward pass needs.

@@ -24,6 +24,7 @@ std::string_view name_of(Operation operation) {
                                                              "linear_gelu_backward_input",
                                                              "embed",
                                                              "embed_backward",
+                                                             "document_starts",
                                                              "layer_norm",
                                                              "layer_norm_backward",
                                                              "attention",

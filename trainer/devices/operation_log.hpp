@@ -37,6 +37,7 @@ enum class Operation : std::uint8_t {
     linear_gelu_backward_input,
     embed,
     embed_backward,
+    document_starts,
     layer_norm,
     layer_norm_backward,
     attention,

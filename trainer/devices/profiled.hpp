@@ -108,6 +108,10 @@ class Profiled final : public Base {
                       {read(x), read(w), read(saved), read(dy), update(dx), write(dw), write(db)});
         Base::layer_norm_backward(x, w, saved, dy, dx, dw, db);
     }
+    void document_starts(In tokens, std::int32_t end, Out starts) override {
+        const auto timed = log_.time(Operation::document_starts, 0, {read(tokens), write(starts)});
+        Base::document_starts(tokens, end, starts);
+    }
     void attention(const Attention& a, In qkv, Out y, Out sums) override {
         const auto timed =
             log_.time(Operation::attention, 4 * pairs(a, y), {read(qkv), write(y), write(sums)});

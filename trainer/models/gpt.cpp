@@ -49,6 +49,7 @@ struct Slot {
     Tensor sent;                    // of the stream: what another stage may not have yet
     std::vector<Activations> kept;  // of each layer; where layers are recomputed, they share one elsewhere
     Tensor last, saved;             // of the last norm: what it makes, and its statistics
+    Tensor starts;                  // of the tokens' documents, where they see nothing of others
     std::int64_t tokens = 0;
     std::int64_t sequence = 0;  // tokens of one of its sequences
     // In training. It determines dropout, so a recomputed layer drops the same.
@@ -109,6 +110,7 @@ class Gpt final : public LanguageModel, public Stage {
             for (std::int64_t layer = 0; layer <= most_layers_; ++layer) slot.stream.push_back(numbers(c));
             for (std::int64_t layer = 0; layer < most_layers_ && !shape_.recompute; ++layer)
                 slot.kept.push_back(of_a_layer());
+            if (has_documents()) slot.starts = device.make(Type::i32, {r});
             if (!layout_.is_last_stage()) continue;
             slot.last = numbers(c);
             slot.saved = statistics(2);
@@ -208,6 +210,7 @@ class Gpt final : public LanguageModel, public Stage {
                                                 {"vocab_size", shape_.vocabulary}};
         if (shape_.lora_rank > 0)
             all.insert({{"lora_rank", shape_.lora_rank}, {"lora_alpha", shape_.lora_alpha}});
+        if (has_documents()) all.insert({"document_begins", shape_.document_begins});
         return all;
     }
 
@@ -227,7 +230,8 @@ class Gpt final : public LanguageModel, public Stage {
     }
     std::int64_t statistics_per_sample() const override {
         const std::int64_t last = layout_.is_last_stage() ? 2 : 0;
-        return shape_.sequence * (kept_layers() * (heads_ + 4) + layout_.slots * last + 1);
+        const std::int64_t starts = has_documents() ? 1 : 0;
+        return shape_.sequence * (kept_layers() * (heads_ + 4) + layout_.slots * (last + starts) + 1);
     }
     std::int64_t scratch(std::int64_t rows) const override {
         if (!layout_.is_last_stage()) return 0;
@@ -276,6 +280,7 @@ class Gpt final : public LanguageModel, public Stage {
         if (!now_->draw || rate == 0) return {};
         return {rate, Random(now_->draw->key, place).bits(), now_->draw->first_row * now_->sequence};
     }
+    bool has_documents() const { return shape_.document_begins >= 0; }
     bool drops() const { return now_->draw && shape_.hidden_dropout > 0; }
     // Applies dropout; also its own backward pass. `to` may be x.
     void drop(std::uint64_t place, const Tensor& x, const Tensor& to) const {
@@ -288,7 +293,9 @@ class Gpt final : public LanguageModel, public Stage {
     }
     Attention attention(std::int64_t layer) const {
         return {now_->sequence, heads_, dropout(shape_.attention_dropout, inside_attention(layer)),
-                layout_.tensor_rank * heads_, shape_.heads};
+                layout_.tensor_rank * heads_,
+                shape_.heads,
+                has_documents() ? now_->starts.data<std::int32_t>() : nullptr};
     }
 
     // What every rank of a layer has whole, and an earlier stage perhaps, too.
@@ -372,6 +379,9 @@ class Gpt final : public LanguageModel, public Stage {
         now_->tokens = tokens.elements();
         now_->sequence = tokens.columns();
         now_->draw = draw;
+        if (has_documents())
+            device_->document_starts(tokens, static_cast<std::int32_t>(shape_.document_begins),
+                                     first(now_->starts));
         const Tensor in = first(now_->stream.front()), out = stream_after();
         if (layout_.begins(chunk)) {
             embed(tokens, in);

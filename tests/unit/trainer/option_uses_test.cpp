@@ -29,6 +29,7 @@ const std::map<std::string, Words> kTried{
     {"--num-attention-heads", {"--num-attention-heads=3"}},
     {"--seq-length", {"--seq-length=128"}},
     {"--vocab-size", {"--vocab-size=60000"}},
+    {"--reset-attention-mask", {"--reset-attention-mask"}},
     {"--recompute", {"--recompute"}},
     {"--tensor-parallel", {"--tensor-parallel=2"}},
     {"--pipeline-parallel", {"--pipeline-parallel=2"}},

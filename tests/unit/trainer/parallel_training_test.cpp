@@ -45,7 +45,8 @@ struct Trained {
 };
 
 std::vector<Trained> train_divided(const ModelParallel& parallel, Settings settings, float dropout = 0,
-                                   bool recompute = false, std::vector<std::string> freeze = {}) {
+                                   bool recompute = false, std::vector<std::string> freeze = {},
+                                   std::int64_t document_begins = -1) {
     const ModelInfo& info = *find_model("gpt");
     if (parallel.pipeline > 1) settings.accumulate = std::max<std::int64_t>(settings.accumulate, 4);
     settings.batch = kGlobalBatch / parallel.data / settings.accumulate;
@@ -58,6 +59,7 @@ std::vector<Trained> train_divided(const ModelParallel& parallel, Settings setti
         ModelShape shape = gpt_shape(dropout);
         shape.gpt.layout = layout_of(parallel, ranks.world.rank(), settings);
         shape.gpt.recompute = recompute;
+        shape.gpt.document_begins = document_begins;
         shape.freeze = freeze;
         const auto model = make_model(info, shape);
         Seen seen;
@@ -175,6 +177,22 @@ TEST(PipelineTraining, HasTheSameBitsWithInterleavedStages) {
                 EXPECT_EQ(rank.outcome.last.test_loss, plain.outcome.last.test_loss);
             }
     }
+}
+
+// With documents that begin within its sequences.
+TEST(DividedTraining, LearnsOfDocumentsWhatOneRankLearns) {
+    Settings settings = hundred_steps();
+    settings.max_steps = 20;
+    const auto of = [&](const ModelParallel& parallel, std::int64_t begins, bool recompute = false) {
+        return train_divided(parallel, settings, 0, recompute, {}, begins).front();
+    };
+    const Trained one = of({1, 1, 1}, 5), whole = of({1, 1, 1}, -1);
+    EXPECT_GT(std::abs(one.losses.back() / whole.losses.back() - 1), 1e-4) << "they make no difference";
+    EXPECT_EQ(of({1, 1, 1}, 5, true).outcome.parameters_hash, one.outcome.parameters_hash);
+    const Trained divided = of({2, 2, 2}, 5);
+    for (std::size_t step = 0; step < one.losses.size(); ++step)
+        ASSERT_NEAR(divided.losses[step] / one.losses[step], 1, 1e-5) << "step " << step + 1;
+    EXPECT_NEAR(divided.outcome.last.test_loss / one.outcome.last.test_loss, 1, 1e-5);
 }
 
 TEST(PipelineTraining, TellsHowLongItsRanksWaited) {

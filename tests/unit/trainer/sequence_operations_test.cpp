@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "devices.hpp"
 #include "slopes.hpp"
@@ -231,18 +232,31 @@ TEST_P(SequenceOperationsTest, LayerNormAndItsGradients) {
     }
 }
 
+// The first key that each query of rows sees, where documents begin at these places of each sequence.
+std::vector<std::int32_t> starts_of(std::int64_t sequences, std::int64_t sequence,
+                                    const std::set<std::int32_t>& documents) {
+    std::vector<std::int32_t> starts;
+    for (std::int64_t row = 0; row < sequences * sequence; ++row) {
+        const auto place = static_cast<std::int32_t>(row % sequence);
+        starts.push_back(documents.contains(place) ? place : place == 0 ? 0 : starts.back());
+    }
+    return starts;
+}
+
 // As device.hpp says, token by token.
-std::vector<double> attention(const Attention& a, const std::vector<double>& qkv, std::size_t columns) {
+std::vector<double> attention(const Attention& a, const std::vector<double>& qkv, std::size_t columns,
+                              const std::vector<std::int32_t>& starts) {
     const auto sequence = static_cast<std::size_t>(a.sequence), heads = static_cast<std::size_t>(a.heads);
     const std::size_t size = columns / heads, rows = qkv.size() / 3 / columns;
     std::vector<double> y(rows * columns);
     for (std::size_t row = 0; row < rows; ++row) {
         const std::size_t first = row / sequence * sequence;
+        const std::size_t seen = first + static_cast<std::size_t>(starts[row]);
         for (std::size_t head = 0; head < heads; ++head) {
             const double* q = &qkv[row * 3 * columns + head * size];
             std::vector<double> weights;
             double total = 0;
-            for (std::size_t other = first; other <= row; ++other) {
+            for (std::size_t other = seen; other <= row; ++other) {
                 const double* k = &qkv[other * 3 * columns + columns + head * size];
                 double score = 0;
                 for (std::size_t i = 0; i < size; ++i) score += q[i] * k[i];
@@ -250,9 +264,9 @@ std::vector<double> attention(const Attention& a, const std::vector<double>& qkv
                 total += weights.back();
             }
             const AttentionDropout dropout(a, static_cast<std::int64_t>(row / sequence * heads + head));
-            for (std::size_t other = first; other <= row; ++other) {
+            for (std::size_t other = seen; other <= row; ++other) {
                 const double* v = &qkv[other * 3 * columns + 2 * columns + head * size];
-                double weight = weights[other - first] / total;
+                double weight = weights[other - seen] / total;
                 if (a.dropout.rate > 0)
                     weight *= dropout.is_kept(static_cast<std::int64_t>(row - first),
                                               static_cast<std::int64_t>(other - first))
@@ -269,10 +283,12 @@ TEST_P(SequenceOperationsTest, AttentionAndItsGradient) {
     struct Case {
         std::int64_t sequences, sequence, heads, size;
         Dropout dropout = {};
+        std::set<std::int32_t> documents = {};
     };
     // Heads of the seeds' sizes, one of each width that the kernels know and one that is no multiple of 8,
-    // and lengths on both sides of their blocks. Then the same with dropout.
-    for (const auto& [sequences, sequence, heads, size, dropout] :
+    // and lengths on both sides of their blocks. Then the same with dropout, and with documents that begin within sequences: tiles of
+    // keys that some queries see nothing of, that none does, and documents of one token.
+    for (const auto& [sequences, sequence, heads, size, dropout, documents] :
          std::vector<Case>{{1, 1, 1, 1},
                            {2, 5, 3, 24},
                            {1, 65, 2, 64},
@@ -284,15 +300,22 @@ TEST_P(SequenceOperationsTest, AttentionAndItsGradient) {
                            {1, 70, 1, 24, {0.1f, 8, 0}},
                            {1, 65, 1, 64, {0.5f, 9, 130}},
                            {1, 40, 1, 80, {0.25f, 11, 40}},
-                           {1, 33, 1, 128, {0.9f, 10, 0}}}) {
+                           {1, 33, 1, 128, {0.9f, 10, 0}},
+                           {1, 150, 1, 24, {}, {0, 3, 64, 65, 140}},
+                           {2, 70, 2, 64, {}, {5, 40}},
+                           {1, 140, 1, 80, {}, {139}},
+                           {1, 70, 1, 128, {0.1f, 8, 0}, {33}}}) {
         const std::int64_t columns = heads * size, rows = sequences * sequence;
         const auto qkv = numbers(rows * 3 * columns, 13, -2, 2), dy = numbers(rows * columns, 14);
-        const Attention shape{sequence, heads, dropout};
+        Attention shape{sequence, heads, dropout};
         const Tensor in = flowing({rows, 3 * columns}, qkv), y = flowing({rows, columns});
         const Tensor sums = floats({rows, heads}), d_in = flowing({rows, 3 * columns});
+        const auto starts = starts_of(sequences, sequence, documents);
+        const Tensor on_device = device().copy_of<std::int32_t>(Type::i32, {rows}, starts);
+        if (!documents.empty()) shape.starts = on_device.data<std::int32_t>();
         device().attention(shape, in, y, sums);
         const auto reference = [&](const auto& at) {
-            return attention(shape, at, static_cast<std::size_t>(columns));
+            return attention(shape, at, static_cast<std::size_t>(columns), starts);
         };
         expect_attention(y, reference(widened(qkv)));
         device().attention_backward(shape, in, y, sums, flowing({rows, columns}, dy), d_in);
@@ -300,6 +323,25 @@ TEST_P(SequenceOperationsTest, AttentionAndItsGradient) {
                       "sequence of " + std::to_string(sequence) + ", heads of " + std::to_string(size) +
                           ", dropout " + std::to_string(dropout.rate),
                       slope_tolerance(type()));
+    }
+}
+
+TEST_P(SequenceOperationsTest, FindsWhereDocumentsBegin) {
+    constexpr std::int32_t kEnd = 9;
+    const std::set<std::int32_t> documents{0, 31, 32, 33, 69};
+    for (const std::int64_t sequence : {1, 31, 33, 70}) {
+        std::vector<std::int32_t> tokens;
+        for (std::int64_t row = 0; row < 3 * sequence; ++row) {
+            const auto place = static_cast<std::int32_t>(row % sequence);
+            // The second sequence has none.
+            tokens.push_back(documents.contains(place) && row / sequence != 1 ? kEnd : place % 8);
+        }
+        const Tensor starts = device().make(Type::i32, {3 * sequence});
+        device().document_starts(device().copy_of<std::int32_t>(Type::i32, {3, sequence}, tokens), kEnd,
+                                 starts);
+        auto expected = starts_of(3, sequence, documents);
+        std::fill_n(expected.begin() + sequence, sequence, 0);
+        EXPECT_EQ(device().values_of<std::int32_t>(starts), expected);
     }
 }
 

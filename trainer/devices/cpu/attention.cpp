@@ -19,37 +19,39 @@ namespace {
 // Queries in a block: its scores against 1024 keys take 256 KiB, half of a core's cache.
 constexpr std::int64_t kQueries = 64;
 
-// Row r of the block sees `before` + r + 1 keys. Turns scores into probabilities, zero beyond those keys.
-// log_sums[r] is the row's log-sum-exp, from which the backward pass recomputes the probabilities.
+// Row r of the block sees the keys from starts[r] (null: 0) until its own, `before` + r. Turns scores into probabilities, zero of
+// other keys. log_sums[r] is the row's log-sum-exp, from which the backward pass recomputes the probabilities.
 DP_WIDE_VECTORS void softmax_rows(float* scores, std::int64_t rows, std::int64_t before, std::int64_t keys,
-                                  float* log_sums) {
+                                  const std::int32_t* starts, float* log_sums) {
     for (std::int64_t r = 0; r < rows; ++r) {
         float* row = scores + r * keys;
-        const std::int64_t seen = before + r + 1;
-        float largest = row[0];
+        const std::int64_t first = starts != nullptr ? starts[r] : 0, end = before + r + 1;
+        float largest = row[first];
 #pragma omp simd reduction(max : largest)
-        for (std::int64_t k = 0; k < seen; ++k) largest = row[k] > largest ? row[k] : largest;
+        for (std::int64_t k = first; k < end; ++k) largest = row[k] > largest ? row[k] : largest;
         float sum = 0;
 #pragma omp simd reduction(+ : sum)
-        for (std::int64_t k = 0; k < seen; ++k) {
+        for (std::int64_t k = first; k < end; ++k) {
             row[k] = exponential(row[k] - largest);
             sum += row[k];
         }
         const float factor = 1 / sum;
-        for (std::int64_t k = 0; k < seen; ++k) row[k] *= factor;
-        std::fill(row + seen, row + keys, 0.0f);
+        for (std::int64_t k = first; k < end; ++k) row[k] *= factor;
+        std::fill(row, row + first, 0.0f);
+        std::fill(row + end, row + keys, 0.0f);
         log_sums[r] = largest + std::log(sum);
     }
 }
 
 // Recomputes the probabilities from the scores and log_sums.
 DP_WIDE_VECTORS void probabilities(float* scores, std::int64_t rows, std::int64_t before, std::int64_t keys,
-                                   const float* log_sums) {
+                                   const std::int32_t* starts, const float* log_sums) {
     for (std::int64_t r = 0; r < rows; ++r) {
         float* row = scores + r * keys;
-        const std::int64_t seen = before + r + 1;
-        for (std::int64_t k = 0; k < seen; ++k) row[k] = exponential(row[k] - log_sums[r]);
-        std::fill(row + seen, row + keys, 0.0f);
+        const std::int64_t first = starts != nullptr ? starts[r] : 0, end = before + r + 1;
+        for (std::int64_t k = first; k < end; ++k) row[k] = exponential(row[k] - log_sums[r]);
+        std::fill(row, row + first, 0.0f);
+        std::fill(row + end, row + keys, 0.0f);
     }
 }
 
@@ -88,10 +90,15 @@ struct Head {
           y_stride(columns),
           first(item / a.heads * a.sequence * stride + item % a.heads * size),
           y_first(item / a.heads * a.sequence * columns + item % a.heads * size),
-          sums_first(item * a.sequence) {}
+          sums_first(item * a.sequence),
+          starts(a.starts != nullptr ? a.starts + item / a.heads * a.sequence : nullptr) {}
     std::int64_t size;                        // numbers of a query
     std::int64_t stride, y_stride;            // from one token to the next, in qkv and in y
     std::int64_t first, y_first, sums_first;  // of the first query, output and logarithm
+    const std::int32_t* starts;               // of the sequence
+    const std::int32_t* starts_from(std::int64_t token) const {
+        return starts != nullptr ? starts + token : nullptr;
+    }
     float scale() const { return 1 / std::sqrt(static_cast<float>(size)); }
 };
 
@@ -112,7 +119,8 @@ bool attention(const Attention& a, In qkv, Out y, Out sums) {
             const bool scored =
                 multiply(rows, keys, head.size, head.scale(), {q + before * head.stride, head.stride},
                          {k, head.stride, Form::transposed}, 0, scores.data(), keys);
-            softmax_rows(scores.data(), rows, before, keys, sums.data<float>() + head.sums_first + before);
+            softmax_rows(scores.data(), rows, before, keys, head.starts_from(before),
+                         sums.data<float>() + head.sums_first + before);
             if (drops) drop(scores.data(), rows, before, keys, dropout);
             const bool mixed = multiply(rows, head.size, keys, 1, {scores.data(), keys}, {v, head.stride}, 0,
                                         out + before * head.y_stride, head.y_stride);
@@ -143,7 +151,8 @@ bool attention_backward(const Attention& a, In qkv, In y, In sums, In dy, Out d_
             const Operand d_here{d_out + before * head.y_stride, head.y_stride};
             fine &= multiply(rows, keys, head.size, head.scale(), here, {k, head.stride, Form::transposed}, 0,
                              p.data(), keys);
-            probabilities(p.data(), rows, before, keys, sums.data<float>() + head.sums_first + before);
+            probabilities(p.data(), rows, before, keys, head.starts_from(before),
+                          sums.data<float>() + head.sums_first + before);
             fine &= multiply(rows, keys, head.size, 1, d_here, {v, head.stride, Form::transposed}, 0,
                              d_p.data(), keys);
             if (drops) drop(d_p.data(), rows, before, keys, dropout);

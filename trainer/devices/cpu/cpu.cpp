@@ -134,6 +134,15 @@ void gelu_backward(In x, In dy, Out dx) {
 }
 
 // Of the tokens of `words`, whose rows the table has; positions may be empty.
+void document_starts(In tokens, std::int32_t end, Out starts) {
+    const std::int64_t t = tokens.columns();
+    for (std::int64_t row = 0, start = 0; row < tokens.elements(); ++row) {
+        if (row % t == 0) start = 0;
+        if (tokens.data<std::int32_t>()[row] == end) start = row % t;
+        starts.data<std::int32_t>()[row] = static_cast<std::int32_t>(start);
+    }
+}
+
 void embed_part(In tokens, In table, Shard words, In positions, Out y) {
     const std::int64_t columns = y.columns(), t = tokens.columns();
     for_each_item(y.rows(), kWorthAThread / columns, [&](std::int64_t r) {
@@ -398,6 +407,9 @@ class Cpu : public Device {
     }
     void layer_norm_backward(In x, In w, In saved, In dy, InOut dx, Out dw, Out db) override {
         run(cpu::layer_norm_backward, read(x), w, saved, read(dy), update(dx), dw, db);
+    }
+    void document_starts(In tokens, std::int32_t end, Out starts) override {
+        run(cpu::document_starts, tokens, end, starts);
     }
     void attention(const Attention& a, In qkv, Out y, Out sums) override {
         run(cpu::attention, a, read(qkv), write(y), sums);

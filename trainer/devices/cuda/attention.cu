@@ -13,6 +13,24 @@ namespace {
 
 constexpr int kWarps = 8, kTile = 32;
 
+// A warp for each sequence.
+__global__ void document_starts_kernel(const std::int32_t* tokens, std::int64_t sequences,
+                                       std::int64_t length, std::int32_t end, std::int32_t* starts) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    for (std::int64_t sequence = first_item() / 32; sequence < sequences; sequence += stride() / 32) {
+        std::int64_t start = 0;
+        for (std::int64_t first = 0; first < length; first += 32) {
+            const std::int64_t place = first + lane, row = sequence * length + place;
+            const unsigned ends =
+                __ballot_sync(0xFFFFFFFFu, place < length && tokens[row] == end);
+            const unsigned until_here = ends & (0xFFFFFFFFu >> (31 - lane));
+            if (place < length)
+                starts[row] = static_cast<std::int32_t>(until_here != 0 ? first + 31 - __clz(until_here) : start);
+            if (ends != 0) start = first + 31 - __clz(ends);
+        }
+    }
+}
+
 // 32 vectors, one number apart: lanes that read the same element of each hit different banks.
 template <int kParts>
 struct Tile {
@@ -50,14 +68,14 @@ __global__ void attention_kernel(Attention a, std::int64_t columns, const float*
         queries[warp][i] = exists ? qkv[head.in_qkv(query, 0) + i] * scale : 0.0f;
 
     float largest = -INFINITY, sum = 0, result[kParts] = {};
-    const std::int64_t last_query = min(first_query + kWarps, a.sequence) - 1;
-    for (std::int64_t first = 0; first <= last_query; first += kTile) {
+    const std::int64_t last_query = min(first_query + kWarps, a.sequence) - 1, start = head.start(query);
+    for (std::int64_t first = head.start(first_query) / kTile * kTile; first <= last_query; first += kTile) {
         __syncthreads();
         load(keys, qkv, head, first, [&](std::int64_t token) { return head.in_qkv(token, 1); });
         load(values, qkv, head, first, [&](std::int64_t token) { return head.in_qkv(token, 2); });
         __syncthreads();
-        if (!exists || first > query) continue;
-        const bool seen = first + lane <= query;
+        if (!exists || first > query || first + kTile <= start) continue;
+        const bool seen = first + lane >= start && first + lane <= query;
         const float score = seen ? dot(queries[warp], keys, lane, head.size) : -INFINITY;
         const float now = fmaxf(largest, warp_max_all(score));
         const float correction = expf(largest - now), p = seen ? expf(score - now) : 0.0f;
@@ -99,15 +117,15 @@ __global__ void attention_queries_kernel(Attention a, std::int64_t columns, cons
     const float log_sum = exists ? sums[head.sums + query] : 0.0f;
 
     float result[kParts] = {};
-    const std::int64_t last_query = min(first_query + kWarps, a.sequence) - 1;
-    for (std::int64_t first = 0; first <= last_query; first += kTile) {
+    const std::int64_t last_query = min(first_query + kWarps, a.sequence) - 1, start = head.start(query);
+    for (std::int64_t first = head.start(first_query) / kTile * kTile; first <= last_query; first += kTile) {
         __syncthreads();
         load(keys, qkv, head, first, [&](std::int64_t token) { return head.in_qkv(token, 1); });
         load(values, qkv, head, first, [&](std::int64_t token) { return head.in_qkv(token, 2); });
         __syncthreads();
         if (!exists || first > query) continue;
         float slope = 0;
-        if (first + lane <= query) {
+        if (first + lane >= start && first + lane <= query) {
             const float p = expf(dot(queries[warp], keys, lane, head.size) - log_sum);
             const bool kept = !kDrops || head.dropout.is_kept(query, first + lane);
             const float d_p = kept ? dot(gradients[warp], values, lane, head.size) * factor : 0.0f;
@@ -163,7 +181,7 @@ __global__ void attention_keys_kernel(Attention a, std::int64_t columns, const f
         if (!exists) continue;
         float p = 0, slope = 0;
         const std::int64_t query = first + lane;
-        if (query >= key && query < a.sequence) {
+        if (query >= key && query < a.sequence && head.start(query) <= key) {
             p = expf(dot(keys[warp], queries, lane, head.size) - log_sums[lane]);
             const bool kept = !kDrops || head.dropout.is_kept(query, key);
             const float d_p = kept ? dot(values[warp], gradients, lane, head.size) * factor : 0.0f;
@@ -192,6 +210,11 @@ __global__ void attention_keys_kernel(Attention a, std::int64_t columns, const f
 }  // namespace kernels
 
 using namespace kernels;
+
+void CudaDevice::document_starts(In tokens, std::int32_t end, Out starts) {
+    launch("the starts of documents", document_starts_kernel, blocks_for(tokens.rows() * 32), kThreads,
+           tokens, tokens.rows(), tokens.columns(), end, starts);
+}
 
 void CudaDevice::attention(const Attention& a, In qkv, Out y, Out sums) {
     if (!fits(a, y)) return;

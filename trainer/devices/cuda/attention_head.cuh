@@ -23,6 +23,7 @@ struct Head {
     std::int64_t first_row;  // of the sequence, among all rows
     std::int64_t column;     // of the head
     std::int64_t sums;       // of its first query
+    const std::int32_t* starts;  // of the sequence; null: 0
     AttentionDropout dropout;
 
     __device__ Head(const Attention& a, std::int64_t row_length, int own)
@@ -35,7 +36,12 @@ struct Head {
           first_row(item / a.heads * a.sequence),
           column(item % a.heads * size),
           sums(item * a.sequence),
+          starts(a.starts != nullptr ? a.starts + first_row : nullptr),
           dropout(a, item) {}
+    // The first key that this query sees.
+    __device__ int start(std::int64_t query) const {
+        return starts != nullptr && query < sequence ? starts[query] : 0;
+    }
     __device__ float scale() const { return rsqrtf(static_cast<float>(size)); }  // of the scores
     // what: 0 queries, 1 keys, 2 values.
     __device__ std::int64_t in_qkv(std::int64_t token, int what) const {

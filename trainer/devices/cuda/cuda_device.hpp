@@ -58,6 +58,7 @@ class CudaDevice : public Device {
     void embed_backward(In tokens, In dy, InOut d_table, InOut d_positions) override;
     void layer_norm(In x, In w, In b, Out y, Out saved) override;
     void layer_norm_backward(In x, In w, In saved, In dy, InOut dx, Out dw, Out db) override;
+    void document_starts(In tokens, std::int32_t end, Out starts) override;
     void attention(const Attention& a, In qkv, Out y, Out sums) override;
     void attention_backward(const Attention& a, In qkv, In y, In sums, In dy, Out d_qkv) override;
     void convolve(const Convolution& c, In x, In w, In b, Activation activation, Out y) override;

@@ -45,6 +45,33 @@ __device__ void hide_later_keys(SumPiece (&scores)[kScores], std::int64_t first_
     }
 }
 
+// The same of keys before the first one that their query sees, where documents begin within sequences. Of scores whose rows are queries:
+// `starts` of this lane's two rows.
+template <int kScores>
+__device__ void hide_earlier_keys(SumPiece (&scores)[kScores], const int (&starts)[2], std::int64_t first) {
+    const int apart[2] = {starts[0] - static_cast<int>(first), starts[1] - static_cast<int>(first)};
+    if (max(apart[0], apart[1]) <= 0) return;
+#pragma unroll
+    for (int piece = 0; piece < kScores; ++piece) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (piece * 8 + SumPiece::column(i) < apart[i / 2]) scores[piece].at[i] = -INFINITY;
+    }
+}
+// And of scores whose rows are keys.
+template <int kScores>
+__device__ void hide_earlier_keys(SumPiece (&scores)[kScores], const Head& head, std::int64_t first_key,
+                                  std::int64_t first_query) {
+    if (head.starts == nullptr) return;
+#pragma unroll
+    for (int piece = 0; piece < kScores; ++piece) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (first_key + SumPiece::row(i) < head.start(first_query + piece * 8 + SumPiece::column(i)))
+                scores[piece].at[i] = -INFINITY;
+    }
+}
+
 // Bit 4 piece + i says whether dropout keeps number i of that piece of a warp's scores, whose rows are 16
 // queries and columns keys, or the reverse.
 template <int kScores, bool kRowsAreQueries>
@@ -92,18 +119,21 @@ __global__ void __launch_bounds__(kThreadsOfBlock, Sizes<kSize>::kBlocks)
         copy_tile<S::kTile, kSize>(shared[stage], in_qkv(head, qkv, 1, first, packs));
         copy_tile<S::kTile, kSize>(shared[stage] + S::kStage / 2, in_qkv(head, qkv, 2, first, packs));
     };
-    copy(0, 0);
+    const int starts[2] = {head.start(own + SumPiece::row(0)), head.start(own + SumPiece::row(2))};
+    const std::int64_t begin = head.start(first_query) / S::kTile * S::kTile;
+    copy(begin, 0);
     LeftPiece queries[S::kSteps];
     own_vectors<kSize>(queries, in_qkv(head, qkv, 0, first_query, packs), shared[1]);
 
     float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {};  // of this lane's rows; the sums of its columns
     SumPiece results[S::kSums];
     const std::int64_t end = min(first_query + kOwn, a.sequence);
-    for_each_tile<S::kTile>(0, end, copy, [&](std::int64_t first, int stage) {
+    for_each_tile<S::kTile>(begin, end, copy, [&](std::int64_t first, int stage) {
         const Bf16 *keys = shared[stage], *values = keys + S::kStage / 2;
         SumPiece scores[S::kScores];
         multiply<true, S::kStride>(scores, queries, keys);
         hide_later_keys<true>(scores, own, first);
+        hide_earlier_keys(scores, starts, first);
         float now[2] = {largest[0], largest[1]}, peak[2];
 #pragma unroll
         for (const auto& piece : scores) {
@@ -112,10 +142,12 @@ __global__ void __launch_bounds__(kThreadsOfBlock, Sizes<kSize>::kBlocks)
         }
 #pragma unroll
         for (int own_row = 0; own_row < 2; ++own_row) {
-            now[own_row] = row_max(now[own_row]);  // finite from the first tile on: every query sees key 0
-            const float correction = power_of_two((largest[own_row] - now[own_row]) * scale);
+            now[own_row] = row_max(now[own_row]);
+            // Without documents every query sees key 0 in the first tile; else there may be none until now.
+            const float base = now[own_row] == -INFINITY ? 0.0f : now[own_row];
+            const float correction = power_of_two((largest[own_row] - base) * scale);
             largest[own_row] = now[own_row];
-            peak[own_row] = now[own_row] * scale;
+            peak[own_row] = base * scale;
             sum[own_row] *= correction;
 #pragma unroll
             for (auto& result : results) {
@@ -169,7 +201,9 @@ __global__ void __launch_bounds__(kThreadsOfBlock, Sizes<kSize>::kBlocks)
         copy_tile<S::kTile, kSize>(shared[stage], in_qkv(head, qkv, 1, first, packs));
         copy_tile<S::kTile, kSize>(shared[stage] + S::kStage / 2, in_qkv(head, qkv, 2, first, packs));
     };
-    copy(0, 0);
+    const int starts[2] = {head.start(own + SumPiece::row(0)), head.start(own + SumPiece::row(2))};
+    const std::int64_t begin = head.start(first_query) / S::kTile * S::kTile;
+    copy(begin, 0);
     LeftPiece queries[S::kSteps], gradients[S::kSteps];
     own_vectors<kSize>(queries, in_qkv(head, qkv, 0, first_query, packs), shared[1]);
     own_vectors<kSize>(gradients, in_y(head, dy, first_query, packs), shared[1]);
@@ -188,11 +222,12 @@ __global__ void __launch_bounds__(kThreadsOfBlock, Sizes<kSize>::kBlocks)
 
     SumPiece results[S::kSums];
     const std::int64_t end = min(first_query + kOwn, a.sequence);
-    for_each_tile<S::kTile>(0, end, copy, [&](std::int64_t first, int stage) {
+    for_each_tile<S::kTile>(begin, end, copy, [&](std::int64_t first, int stage) {
         const Bf16 *keys = shared[stage], *values = keys + S::kStage / 2;
         SumPiece scores[S::kScores], slopes[S::kScores];
         multiply<true, S::kStride>(scores, queries, keys);
         hide_later_keys<true>(scores, own, first);
+        hide_earlier_keys(scores, starts, first);
         multiply<true, S::kStride>(slopes, gradients, values);
         const unsigned kept = kDrops ? kept_scores<S::kScores, true>(head.dropout, own, first) : 0;
 #pragma unroll
@@ -247,6 +282,7 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
         SumPiece weights[S::kScores], slopes[S::kScores];  // [keys, queries]
         multiply<true, S::kStride>(weights, keys, queries);
         hide_later_keys<false>(weights, own, first);
+        hide_earlier_keys(weights, head, own, first);
         multiply<true, S::kStride>(slopes, values, gradients);
         const unsigned kept = kDrops ? kept_scores<S::kScores, false>(head.dropout, own, first) : 0;
 #pragma unroll

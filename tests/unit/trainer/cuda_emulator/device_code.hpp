@@ -87,6 +87,9 @@ inline int atomicMax(int* at, int value) {
 inline int __ffs(int value) {
     return __builtin_ffs(value);
 }
+inline int __clz(unsigned value) {
+    return std::countl_zero(value);
+}
 inline float __uint_as_float(unsigned bits) {
     return std::bit_cast<float>(bits);
 }
