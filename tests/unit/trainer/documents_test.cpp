@@ -6,7 +6,7 @@
 #include "scratch.hpp"
 #include "trainer/base/random.hpp"
 #include "trainer/commands/preparation.hpp"
-#include "trainer/devices/open.hpp"
+#include "trainer/devices/cpu/cpu.hpp"
 #include "trainer/models/gpt.hpp"
 
 namespace dp::trainer {

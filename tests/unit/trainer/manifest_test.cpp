@@ -216,6 +216,9 @@ TEST(Fits, AnotherTrainingDoesNotAndSaysWhy) {
         {[](Continuation& c) { c.training.shape["num_layers"] = 7; },
          "is of ffn with num_layers 6; give --num-layers=6"},
         {[](Continuation& c) { c.training.shape.clear(); }, "give --num-layers=6"},
+        {[](Continuation& c) { c.training.shape["document_begins"] = 256; },
+         "was trained without --reset-attention-mask; leave it out, or begin with its weights in another "
+         "directory"},
         {[](Continuation& c) { c.training.optimizer = "sgd"; }, "was made with adam; give --optimizer=adam"},
         {[](Continuation& c) { c.training.seed = 5; },
          "was made with the seed 18446744073709551615; give --seed="},
@@ -233,6 +236,17 @@ TEST(Fits, AnotherTrainingDoesNotAndSaysWhy) {
         EXPECT_EQ(fits.error().fault, Fault::usage);
         EXPECT_THAT(fits.error().message, HasSubstr(c.line));
     }
+}
+
+TEST(Fits, NorDoesOneWithoutItsDocuments) {
+    Manifest then = manifest();
+    then.training.shape["document_begins"] = 256;
+    Continuation now = same();
+    const auto fits = check_fits(then, now);
+    ASSERT_FALSE(fits);
+    EXPECT_THAT(fits.error().message, HasSubstr("was trained with --reset-attention-mask; give it"));
+    now.training.shape["document_begins"] = 256;
+    EXPECT_TRUE(check_fits(then, now));
 }
 
 TEST(Fits, AnotherGlobalBatchGetsTheNumbersThatMakeIt) {
