@@ -30,6 +30,7 @@ ALIKE = {
     "--vocab-size": (GPT, "--vocab-size=300", "50257 300"),
     "--recompute": (GPT, "--recompute", "none given"),
     "--tensor-parallel": (GPT, "--tensor-parallel=2", "none 2"),
+    "--sequence-parallel": (GPT, "--sequence-parallel", "none given"),
     "--pipeline-parallel": (GPT, "--pipeline-parallel=2", "none 2"),
     "--pipeline-schedule": (GPT, "--pipeline-schedule=gpipe", "1f1b gpipe"),
     "--init-from": (GPT, "--init-from=ranks/weights", "none ranks/weights"),

@@ -36,19 +36,22 @@ namespace dp::trainer {
 namespace {
 
 // "tensor 2 pipeline 2 data 2, micro-batches 8, bubble 11 %", as Megatron-LM's users call it.
-std::string division_of(const Ranks& ranks, std::int64_t micro_batches) {
+std::string division_of(const Ranks& ranks, std::int64_t micro_batches, bool divides_tokens) {
     const std::int64_t stages = ranks.pipeline.size();
-    if (stages == 1) return fmt::format("tensor {} data {}", ranks.tensor.size(), ranks.data.size());
-    return fmt::format("tensor {} pipeline {} data {}, micro-batches {}, bubble {:.0f} %",
-                       ranks.tensor.size(), stages, ranks.data.size(), micro_batches,
-                       100 * bubble_of(stages, micro_batches));
+    const std::string tensor =
+        fmt::format("tensor {}{}", ranks.tensor.size(), divides_tokens ? " with sequence parallel" : "");
+    if (stages == 1) return fmt::format("{} data {}", tensor, ranks.data.size());
+    return fmt::format("{} pipeline {} data {}, micro-batches {}, bubble {:.0f} %", tensor, stages,
+                       ranks.data.size(), micro_batches, 100 * bubble_of(stages, micro_batches));
 }
 
 std::string describe(const Prepared& run, const Ranks& ranks) {
     const Settings& training = run.options.training;
     const std::int64_t data = ranks.data.size(), all = ranks.world.size();
     const std::string division =
-        all == data ? "" : fmt::format("{} ranks, {}; ", all, division_of(ranks, training.accumulate));
+        all == data ? ""
+                    : fmt::format("{} ranks, {}; ", all,
+                                  division_of(ranks, training.accumulate, training.sequence_parallel));
     const std::int64_t count = run.model->parameters().whole_count(),
                        trained = trained_count(run.model->parameters());
     return fmt::format(
@@ -164,6 +167,7 @@ struct Run {
         facts.threads = threads_of(device.choices(), threads_for(here));
         facts.has_checkpoints = has_checkpoints();
         facts.tensor_parallel = ranks.tensor.size();
+        facts.sequence_parallel = options.training.sequence_parallel;
         facts.pipeline_parallel = ranks.pipeline.size();
         if (prepared.info->data == DataSet::tokens)
             facts.tokens_per_sample = prepared.model->targets_per_sample();

@@ -50,6 +50,7 @@ struct Settings {
     std::int64_t accumulate = 1;  // batches of a rank that make a step, whose gradients are added up
     PipelineSchedule pipeline_schedule =
         PipelineSchedule::one_forward_one_backward;  // where there are stages
+    bool sequence_parallel = false;  // ranks that divide the layers divide the tokens, too (Layout)
     std::optional<double> clip;   // the largest norm of all gradients together; larger ones are scaled down
     bool skip_bad_steps = false;  // those with NaN or infinite gradients; so is it with `clip`
     Optimization optimizer = Optimization::adam;

@@ -31,6 +31,7 @@ const std::map<std::string, Words> kTried{
     {"--vocab-size", {"--vocab-size=60000"}},
     {"--recompute", {"--recompute"}},
     {"--tensor-parallel", {"--tensor-parallel=2"}},
+    {"--sequence-parallel", {"--sequence-parallel"}},
     {"--pipeline-parallel", {"--pipeline-parallel=2"}},
     {"--pipeline-schedule", {"--pipeline-schedule=gpipe"}},
     {"--init-from", {"--init-from=weights"}},
