@@ -60,7 +60,9 @@ struct GptOfRank {
         device->zero(metrics);
         model->forward_backward(batch, 0.5f, metrics);
         for (const Parameter& one : model->parameters().all())
-            if (one.is_of_some_tokens) EXPECT_TRUE(tensor_ranks->all_reduce(one.gradient, Reduction::sum));
+            if (one.is_of_some_tokens) {
+                EXPECT_TRUE(tensor_ranks->all_reduce(one.gradient, Reduction::sum));
+            }
         return device->values_of<double>(metrics)[0];
     }
     std::vector<float> gradient(const Parameter& one) { return device->values_of<float>(one.gradient); }
