@@ -91,6 +91,21 @@ def test_interleaved_stages_learn_what_one_rank_learns(cluster, per_node):
     cluster.assert_nothing_left()
 
 
+@pytest.mark.parametrize("ranks, tensor, stages, per_node, words", [
+    (2, 2, 1, 2, []), (2, 2, 1, 1, []), (4, 2, 2, 2, ["--accumulate=2"]), (4, 4, 1, 2, ["--recompute"]), (8, 2, 2, 4, ["--accumulate=2", "--shard-optimizer"])])
+def test_ranks_that_divide_the_tokens_too_learn_what_one_learns(cluster, alone, ranks, tensor, stages, per_node, words):
+    """In a node's memory, by Gloo alone, with ranks of a layer on two nodes, and with stages, which send each other their part of the tokens."""
+    data, accumulate = ranks // tensor // stages, 2 if "--accumulate=2" in words else 1
+    done = train(cluster, ranks, f"--dp-tensor={tensor}", f"--dp-pipeline={stages}", "--sequence-parallel", "--steps=40",
+                 f"--batch-size={8 // data // accumulate}", *words, per_node=per_node)
+    result = summary(done)
+    assert result["final_loss"] == pytest.approx(alone["final_loss"], rel=1e-5)
+    assert result["test_loss"] == pytest.approx(alone["test_loss"], rel=1e-5)
+    assert result["parameters_equal_on_all_ranks"] is True and result["sequence_parallel"] is True
+    assert f"{ranks} ranks, tensor {tensor} with sequence parallel " in done.stdout
+    cluster.assert_nothing_left()
+
+
 def test_a_pipeline_needs_no_more_than_its_option(cluster):
     """The default batch becomes micro-batches."""
     result = summary(train(cluster, 4, "--dp-tensor=2", "--dp-pipeline=2", "--steps=2"))
@@ -127,6 +142,10 @@ def test_it_goes_on_in_any_shape(cluster, alone):
                                                "more, each of --batch-size samples"),
     (2, ["--dp-pipeline=2", "--pipeline-schedule=interleaved"], "--dp-pipeline=2 with 2 virtual stages each are 4, more than --num-layers 2; give "
                                                                 "--pipeline-schedule=1f1b"),
+    (2, ["--dp-pipeline=2", "--accumulate=2", "--sequence-parallel"], "--sequence-parallel divides tokens among the ranks that divide each layer, and none do; "
+                                                                      "give --tensor-parallel 2 or more, or leave it out"),
+    (2, ["--dp-tensor=2", "--sequence-parallel", "--seq-length=31"], "--sequence-parallel: --seq-length 31 is not a multiple of --dp-tensor=2; give 30 or 32, "
+                                                                     "or leave it out"),
     (2, ["--dp-tensor=2", "--bf16"], "--dp-tensor=2 computes in fp32 only; give --precision=fp32, or leave it out"),
 ])
 def test_what_cannot_be_divided_is_refused_in_one_line(cluster, ranks, words, complaint):
@@ -158,7 +177,7 @@ def test_it_goes_with_other_options(cluster, alone, words):
         assert os.path.getsize(cluster.host_path("/home/alice/divided.f32")) == 4 * alone["parameters"]
 
 
-@pytest.mark.parametrize("division", [["--dp-tensor=2"], ["--dp-pipeline=2", "--accumulate=4"], ["--dp-pipeline=2", "--accumulate=4", "--pipeline-schedule=gpipe"]])
+@pytest.mark.parametrize("division", [["--dp-tensor=2"], ["--dp-tensor=2", "--sequence-parallel"], ["--dp-pipeline=2", "--accumulate=4"], ["--dp-pipeline=2", "--accumulate=4", "--pipeline-schedule=gpipe"]])
 def test_the_memory_that_it_asks_for_is_enough(cluster, division):
     """Also for its checkpoints and for the end."""
     done = train(cluster, 2, *division, "--steps=4", "--batch-size=4", per_node=2)
@@ -179,6 +198,7 @@ def test_measuring_and_telling_know_the_shape(cluster):
     assert part["parameters"] == whole["parameters"]
     for command, words, complaint in (("info", ["--tensor-parallel=3", "--ranks=3"], "--tensor-parallel 3 does not divide --num-attention-heads 4"),
                                       ("compile", ["--tensor-parallel=2"], "--tensor-parallel 2: plans are of whole models"),
+                                      ("compile", ["--sequence-parallel"], "--sequence-parallel: plans are of whole models"),
                                       ("compile", ["--pipeline-parallel=2"], "--pipeline-parallel 2: plans are of whole models")):
         refused = cluster.run([TRAINER, command, *GPT, *words], cwd="/home/alice")
         assert refused.returncode == 2 and complaint in refused.stderr, refused.stderr

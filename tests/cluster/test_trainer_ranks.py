@@ -31,6 +31,7 @@ ALIKE = {
     "--reset-attention-mask": (GPT, "--reset-attention-mask", "none given"),
     "--recompute": (GPT, "--recompute", "none given"),
     "--tensor-parallel": (GPT, "--tensor-parallel=2", "none 2"),
+    "--sequence-parallel": (GPT, "--sequence-parallel", "none given"),
     "--pipeline-parallel": (GPT, "--pipeline-parallel=2", "none 2"),
     "--pipeline-schedule": (GPT, "--pipeline-schedule=gpipe", "1f1b gpipe"),
     "--virtual-stages": (GPT + " --pipeline-schedule=interleaved", "--virtual-stages=3", "2 3"),

@@ -46,6 +46,10 @@ class Communicator {
     // everybody's. Every rank calls, in the same order; no asynchronous sum may be in progress.
     virtual Result<void> all_gather(const Tensor& tensor) = 0;
 
+    // In place, of f32: each rank gets its part (partition.hpp) of the sum, where it is in the tensor; the rest of it then has any
+    // numbers. Every rank calls, in the same order; no asynchronous sum may be in progress.
+    virtual Result<void> reduce_scatter(const Tensor& tensor) { return all_reduce(tensor, Reduction::sum); }
+
     // Gives everybody the root's numbers, of any type: they are then in result_of(tensor), until a node_barrier(). Every
     // rank calls, in the same order; no asynchronous sum may be in progress.
     virtual Result<void> broadcast(const Tensor& tensor, std::int64_t root) = 0;

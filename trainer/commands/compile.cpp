@@ -170,6 +170,10 @@ Result<void> compile(const Options& given, Clock::time_point started) {
             return fail(Fault::usage,
                         "{} {}: plans are of whole models, and ranks that divide one use none; leave it out",
                         option, *size);
+    if (given.training.sequence_parallel)
+        return fail(Fault::usage,
+                    "--sequence-parallel: plans are of whole models, and ranks that divide one use none; "
+                    "leave it out");
     const Cache cache(*directory);
     const std::string build = build_of_this_program();
     CompileResult result;

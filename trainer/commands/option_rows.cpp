@@ -91,6 +91,9 @@ void add_model(OptionList& list, Options& o) {
         .only_of = "gpt";
     gpt("--tensor-parallel,--tensor-model-parallel-size", o.tensor_parallel, whole(1, 1024),
         "gpt: ranks that divide each layer (default: --dp-tensor)", kCourse);
+    list.flag("--sequence-parallel", o.training.sequence_parallel,
+              "gpt: these ranks divide the tokens, too, for norms and residuals: saves memory", kCourse)
+        .only_of = "gpt";
     gpt("--pipeline-parallel,--pipeline-model-parallel-size", o.pipeline_parallel, whole(1, 1024),
         "gpt: stages of layers (default: --dp-pipeline)", kCourse);
     gpt("--pipeline-schedule", o.training.pipeline_schedule,

@@ -67,6 +67,16 @@ Result<void> check_tensor(const Asked& tensor, std::int64_t ranks, std::int64_t 
     return {};
 }
 
+// Each rank has as many tokens of each batch, also of a test's.
+Result<void> check_tokens(const Asked& tensor, std::int64_t sequence) {
+    const std::int64_t rest = sequence % tensor.size, less = sequence - rest;
+    if (rest == 0) return {};
+    return fail(Fault::usage,
+                "--sequence-parallel: --seq-length {} is not a multiple of {}; give {}, or leave it out",
+                sequence, tensor.by,
+                less == 0 ? fmt::to_string(tensor.size) : fmt::format("{} or {}", less, less + tensor.size));
+}
+
 // `ranks`: after they were divided by what divides the layers.
 Result<void> check_stages(const Asked& stages, std::int64_t ranks, const Options& options) {
     const std::int64_t layers = options.shape.gpt.layers;
@@ -111,12 +121,18 @@ Result<ModelParallel> choose_parallel(const Options& options, const ModelInfo& i
         asked("--tensor-parallel", options.tensor_parallel, "--dp-tensor", is_step ? here.tensor_size : 1));
     const Asked stages = DP_TRY(asked("--pipeline-parallel", options.pipeline_parallel, "--dp-pipeline",
                                       is_step ? here.pipeline_size : 1));
+    const bool divides_tokens = options.training.sequence_parallel && info.name == "gpt";
+    if (tensor.size == 1 && divides_tokens)
+        return fail(Fault::usage,
+                    "--sequence-parallel divides tokens among the ranks that divide each layer, and none do; "
+                    "give --tensor-parallel 2 or more, or leave it out");
     if (tensor.size == 1 && stages.size == 1) return ModelParallel{1, static_cast<std::uint32_t>(ranks), 1};
     const std::string& first = tensor.size > 1 ? tensor.by : stages.by;
     if (info.name != "gpt")
         return fail(Fault::usage, "{} is not divided among ranks; leave {} out, or give --model=gpt",
                     info.name, first);
     if (tensor.size > 1) DP_TRY(check_tensor(tensor, ranks, options.shape.gpt.heads));
+    if (divides_tokens) DP_TRY(check_tokens(tensor, options.shape.gpt.sequence));
     if (stages.size > 1) DP_TRY(check_stages(stages, ranks / tensor.size, options));
     DP_TRY(check_others(options, first));
     return ModelParallel::of_world(static_cast<std::uint32_t>(ranks), static_cast<std::uint32_t>(tensor.size),
@@ -144,6 +160,7 @@ Layout layout_of(const ModelParallel& parallel, std::int64_t rank, const Setting
         layout.chunks = training.virtual_stages;
         layout.slots = slots_of(training.passes(layout.stage, layout.stages));
     }
+    layout.divides_tokens = training.sequence_parallel && layout.divides_layers();
     return layout;
 }
 

@@ -31,6 +31,7 @@ struct Planned {
     Division division;
     StepSeconds step;
     MemoryNeeds needs;  // of the stage that needs most
+    bool divides_tokens = false;
 };
 
 // Seconds of both passes of a batch of this many samples.
@@ -91,6 +92,8 @@ Result<Hardware> measure_hardware(const Options& options, const LaunchContext& h
 bool can_train(const Division& division, const ModelInfo& info, Options options) {
     if (division.ranks.tensor * division.ranks.pipeline == 1) return true;
     if (options.shape.gpt.lora_rank > 0) return false;
+    if (options.training.sequence_parallel && options.shape.gpt.sequence % division.ranks.tensor != 0)
+        return false;
     if (options.shape.freeze.empty()) return true;
     for (std::int64_t stage = 0; stage < division.ranks.pipeline; ++stage) {
         options.shape.gpt.layout =
@@ -103,7 +106,7 @@ bool can_train(const Division& division, const ModelInfo& info, Options options)
 // Of the stage that needs most: the first has most micro-batches on their way, and the last one the logits.
 Planned plan_of(const Division& division, const ModelInfo& info, Options options, const PassSeconds& passes,
                 const Hardware& hardware) {
-    Planned planned{division, {}, {}};
+    Planned planned{.division = division, .step = {}, .needs = {}};
     options.training.batch = division.batch;
     options.training.accumulate = division.micro_batches;
     std::int64_t parameters = 0;
@@ -111,6 +114,7 @@ Planned plan_of(const Division& division, const ModelInfo& info, Options options
                        sharing = sharing_of(division.ranks, hardware);
     for (const std::int64_t rank : {std::int64_t{0}, (division.ranks.pipeline - 1) * stride}) {
         options.shape.gpt.layout = layout_of(division.ranks, rank, options.training);
+        planned.divides_tokens = options.shape.gpt.layout.divides_tokens;
         const auto model = make_model(info, options.shape);
         parameters = std::max(parameters, model->parameters().learned_count());
         const MemoryNeeds needs =
@@ -136,6 +140,7 @@ nlohmann::ordered_json json_of_way(const Planned& way, double samples) {
     const auto& [ranks, batch, micro_batches] = way.division;
     return {{"tensor_parallel", ranks.tensor},
             {"pipeline_parallel", ranks.pipeline},
+            {"sequence_parallel", way.divides_tokens},
             {"data_parallel", ranks.data},
             {"batch_size", batch},
             {"accumulate", micro_batches},
@@ -221,8 +226,9 @@ Result<void> plan(const Options& given) {
     const Division& best = shown.front().division;
     if (options.plan.hardware != kHere && best.ranks.tensor * best.ranks.pipeline > 1)
         fmt::print("\nOn paper: this trainer divides models on CPUs only, in fp32.\n");
-    fmt::print("\n--tensor-parallel={} --pipeline-parallel={} --batch-size={} --accumulate={}\n",
-               best.ranks.tensor, best.ranks.pipeline, best.batch, best.micro_batches);
+    fmt::print("\n--tensor-parallel={}{} --pipeline-parallel={} --batch-size={} --accumulate={}\n",
+               best.ranks.tensor, shown.front().divides_tokens ? " --sequence-parallel" : "",
+               best.ranks.pipeline, best.batch, best.micro_batches);
     fmt::print("{}\n", json_of_plan(shown, samples, *hardware).dump());
     return {};
 }

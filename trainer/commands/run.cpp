@@ -38,11 +38,13 @@ namespace {
 // "tensor 2 pipeline 2 data 2, micro-batches 8, bubble 11 %", as Megatron-LM's users call it.
 std::string division_of(const Ranks& ranks, const Settings& training) {
     const std::int64_t stages = ranks.pipeline.size();
-    if (stages == 1) return fmt::format("tensor {} data {}", ranks.tensor.size(), ranks.data.size());
+    const std::string tensor = fmt::format("tensor {}{}", ranks.tensor.size(),
+                                           training.sequence_parallel ? " with sequence parallel" : "");
+    if (stages == 1) return fmt::format("{} data {}", tensor, ranks.data.size());
     const std::string virtual_stages =
         training.virtual_stages > 1 ? fmt::format(", virtual stages {}", training.virtual_stages) : "";
-    return fmt::format("tensor {} pipeline {} data {}{}, micro-batches {}, bubble {:.0f} %",
-                       ranks.tensor.size(), stages, ranks.data.size(), virtual_stages, training.accumulate,
+    return fmt::format("{} pipeline {} data {}{}, micro-batches {}, bubble {:.0f} %", tensor, stages,
+                       ranks.data.size(), virtual_stages, training.accumulate,
                        100 * bubble_of(stages, training.accumulate, training.virtual_stages));
 }
 
@@ -166,6 +168,7 @@ struct Run {
         facts.threads = threads_of(device.choices(), threads_for(here));
         facts.has_checkpoints = has_checkpoints();
         facts.tensor_parallel = ranks.tensor.size();
+        facts.sequence_parallel = options.training.sequence_parallel;
         facts.pipeline_parallel = ranks.pipeline.size();
         if (ranks.pipeline.size() > 1) facts.virtual_stages = options.training.virtual_stages;
         if (prepared.info->data == DataSet::tokens)

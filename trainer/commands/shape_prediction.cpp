@@ -62,11 +62,14 @@ StepSeconds predict_step(const Division& division, const GptShape& shape, const 
     const auto layers = static_cast<double>((shape.layers + stages - 1) / stages);
     const double stream = samples * static_cast<double>(shape.sequence * shape.hidden * number);
     const double pass = samples * (layers * passes.layer + passes.ends) / static_cast<double>(tensor);
-    const double summed = (4 * layers + 2) * seconds_of_sum(stream, 1, tensor, hardware);
+    // Where ranks divide the tokens, a sum is a reduce-scatter and an all-gather, of which a layer gathers two more.
+    const bool divides_tokens = shape.layout.divides_tokens;
+    const double summed =
+        ((divides_tokens ? 5 : 4) * layers + 2) * seconds_of_sum(stream, 1, tensor, hardware);
     double sent = 0;
     if (stages > 1) {
         const auto [rate, latency] = reach_of(hardware, tensor * data, stages);
-        sent = 2 * (latency + stream / rate);
+        sent = 2 * (latency + stream / (divides_tokens ? static_cast<double>(tensor) : 1) / rate);
     }
     StepSeconds step;
     step.compute = passed * pass;

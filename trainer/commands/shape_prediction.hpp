@@ -58,7 +58,8 @@ std::vector<Division> divisions_of(const GptShape& shape, std::int64_t ranks, st
 
 // Nothing overlaps in it but the stages. Sums are by rings: of n ranks each sends 2 (n - 1) / n of the bytes (Patarasuk and Yuan
 // 2009). Where ranks of a group are on several nodes, the network is what they wait for. `parameters`: of the rank with the most.
-// A layer sums four times a micro-batch (Shoeybi et al. 2019, section 3), in numbers of `number` bytes.
+// A layer sums four times a micro-batch (Shoeybi et al. 2019, section 3), in numbers of `number` bytes. Of the shape's layout only
+// counts whether ranks divide the tokens.
 StepSeconds predict_step(const Division& division, const GptShape& shape, const PassSeconds& passes,
                          const Hardware& hardware, std::int64_t parameters, std::int64_t number);
 

@@ -9,7 +9,7 @@
 namespace dp::trainer {
 
 std::string_view name_of(Operation operation) {
-    static constexpr std::array<std::string_view, 51> kNames{"upload",
+    static constexpr std::array<std::string_view, 53> kNames{"upload",
                                                              "download",
                                                              "zero",
                                                              "gather",
@@ -54,6 +54,7 @@ std::string_view name_of(Operation operation) {
                                                              "all_reduce",
                                                              "small_all_reduce",
                                                              "all_gather",
+                                                             "reduce_scatter",
                                                              "broadcast",
                                                              "start_all_reduces",
                                                              "wait_all_reduces",

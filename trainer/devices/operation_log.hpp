@@ -67,6 +67,7 @@ enum class Operation : std::uint8_t {
     all_reduce,
     small_all_reduce,
     all_gather,
+    reduce_scatter,
     broadcast,
     start_all_reduces,
     wait_all_reduces,

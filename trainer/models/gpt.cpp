@@ -96,28 +96,35 @@ class Gpt final : public LanguageModel, public Stage {
     void place(Device& device, std::optional<std::uint64_t> seed, std::int64_t rows, Type type) override {
         device_ = &device;
         parameters_.place(device, seed, type);
-        const std::int64_t r = rows * shape_.sequence, c = shape_.hidden;
-        auto numbers = [&](std::int64_t columns) { return device.make(type, {r, columns}); };
-        auto statistics = [&](std::int64_t columns) { return device.make(Type::f32, {r, columns}); };
+        const std::int64_t r = rows * shape_.sequence, own = rows * own_tokens(), c = shape_.hidden;
+        auto numbers = [&](std::int64_t tokens, std::int64_t columns) {
+            return device.make(type, {tokens, columns});
+        };
+        auto statistics = [&](std::int64_t tokens, std::int64_t columns) {
+            return device.make(Type::f32, {tokens, columns});
+        };
         const auto of_a_layer = [&] {
-            return Activations{numbers(c),          statistics(2),      numbers(3 * width_), numbers(width_),
-                               statistics(heads_),  numbers(c),         numbers(c),          statistics(2),
-                               numbers(4 * width_), numbers(4 * width_)};
+            return Activations{numbers(own, c),       statistics(own, 2),    numbers(r, 3 * width_),
+                               numbers(r, width_),    statistics(r, heads_), numbers(own, c),
+                               numbers(own, c),       statistics(own, 2),    numbers(r, 4 * width_),
+                               numbers(r, 4 * width_)};
         };
         slots_.clear();
         for (std::int64_t i = 0; i < layout_.slots; ++i) {
             Slot& slot = slots_.emplace_back();
-            for (std::int64_t layer = 0; layer <= most_layers_; ++layer) slot.stream.push_back(numbers(c));
+            for (std::int64_t layer = 0; layer <= most_layers_; ++layer)
+                slot.stream.push_back(numbers(own, c));
             for (std::int64_t layer = 0; layer < most_layers_ && !shape_.recompute; ++layer)
                 slot.kept.push_back(of_a_layer());
             if (has_documents()) slot.starts = device.make(Type::i32, {r});
             if (!layout_.is_last_stage()) continue;
-            slot.last = numbers(c);
-            slot.saved = statistics(2);
+            slot.last = numbers(own, c);
+            slot.saved = statistics(own, 2);
         }
         now_ = &slots_.front();
         if (shape_.recompute) recomputed_ = of_a_layer();
-        gradients_ = {numbers(c), numbers(c), numbers(std::max(4 * width_, c))};
+        gradients_ = {numbers(own, c), numbers(own, c), numbers(r, wide_columns())};
+        if (layout_.divides_tokens) exchanged_ = numbers(r, c);
         if (!layout_.is_last_stage()) return;
         logits_ = device.make(type, {chunk_of(r), logits_length()});
         if (layout_.divides_layers())
@@ -167,13 +174,12 @@ class Gpt final : public LanguageModel, public Stage {
 
     void backward(std::int64_t slot, const Batch& batch, float scale, const Tensor& metrics) override {
         now_ = &slots_[static_cast<std::size_t>(slot)];
-        const Tensor dx = first(gradients_.stream);  // to which each layer adds
+        const Tensor dx = own(gradients_.stream);  // to which each layer adds
         wait_send(dx);
         if (layout_.ends(now_->chunk)) {
             head(batch, scale / static_cast<float>(shape_.sequence), metrics);
             device_->zero(dx);
-            norm_backward(last_norm_, stream_after(), first(now_->saved),
-                          first(gradients_.narrow), dx);
+            norm_backward(last_norm_, stream_after(), own(now_->saved), own(gradients_.narrow), dx);
             parameters_.completed(*last_norm_.weight);
         } else {
             neighbours_.receive(dx, StageNeighbours::Side::after);
@@ -188,10 +194,11 @@ class Gpt final : public LanguageModel, public Stage {
         device_->zero(positions_->gradient);
         if (!layout_.is_last_stage()) device_->zero(table_->gradient);  // else the head has begun it
         if (table_->is_frozen && positions_->is_frozen) return parameters_.completed(*table_);
+        const Tensor all = gather(dx);
         if (layout_.divides_layers())
-            device_->embed_part_backward(batch.x, dx, words_, table_->gradient, positions_->gradient);
+            device_->embed_part_backward(batch.x, all, words_, table_->gradient, positions_->gradient);
         else
-            device_->embed_backward(batch.x, dx, table_->gradient, positions_->gradient);
+            device_->embed_backward(batch.x, all, table_->gradient, positions_->gradient);
         parameters_.completed(*table_);
     }
 
@@ -223,15 +230,18 @@ class Gpt final : public LanguageModel, public Stage {
         return a_token * static_cast<double>(shape_.sequence);
     }
     std::int64_t activations_per_sample() const override {
-        const std::int64_t c = shape_.hidden, last = layout_.is_last_stage() ? c : 0;
-        return shape_.sequence * (layout_.slots * ((most_layers_ + 1) * c + last) +
-                                  kept_layers() * (3 * c + 12 * width_) + 2 * c + std::max(4 * width_, c)) +
+        const std::int64_t c = shape_.hidden, last = layout_.is_last_stage() ? c : 0,
+                           exchanged = layout_.divides_tokens ? c : 0;
+        return own_tokens() *
+                   (layout_.slots * ((most_layers_ + 1) * c + last) + kept_layers() * 3 * c + 2 * c) +
+               shape_.sequence * (kept_layers() * 12 * width_ + wide_columns() + exchanged) +
                statistics_per_sample();
     }
     std::int64_t statistics_per_sample() const override {
         const std::int64_t last = layout_.is_last_stage() ? 2 : 0;
-        const std::int64_t starts = has_documents() ? 1 : 0;
-        return shape_.sequence * (kept_layers() * (heads_ + 4) + layout_.slots * (last + starts) + 1);
+        const std::int64_t starts = has_documents() ? layout_.slots : 0;
+        return own_tokens() * (kept_layers() * 4 + layout_.slots * last) +
+               shape_.sequence * (kept_layers() * heads_ + starts + 1);
     }
     std::int64_t scratch(std::int64_t rows) const override {
         if (!layout_.is_last_stage()) return 0;
@@ -265,6 +275,8 @@ class Gpt final : public LanguageModel, public Stage {
     } gradients_;
     Tensor logits_;  // of some tokens at a time: a chunk
     Tensor notes_;   // of these, from all ranks that divide the vocabulary (Device::softmax_part())
+    // Where ranks divide the tokens: what all have gathered last, or each of them has a part of the sum of.
+    Tensor exchanged_;
 
     // The places of dropout: after the embedding, per layer where attention and the two linear layers join
     // the residual stream, and per layer attention's weights.
@@ -276,15 +288,16 @@ class Gpt final : public LanguageModel, public Stage {
     }
     static std::uint64_t unsigned_of(std::int64_t layer) { return static_cast<std::uint64_t>(layer); }
 
-    Dropout dropout(float rate, std::uint64_t place) const {
+    // Of a micro-batch's tokens from `first` on.
+    Dropout dropout(float rate, std::uint64_t place, std::int64_t first = 0) const {
         if (!now_->draw || rate == 0) return {};
-        return {rate, Random(now_->draw->key, place).bits(), now_->draw->first_row * now_->sequence};
+        return {rate, Random(now_->draw->key, place).bits(), now_->draw->first_row * now_->sequence + first};
     }
     bool has_documents() const { return shape_.document_begins >= 0; }
     bool drops() const { return now_->draw && shape_.hidden_dropout > 0; }
     // Applies dropout; also its own backward pass. `to` may be x.
     void drop(std::uint64_t place, const Tensor& x, const Tensor& to) const {
-        if (drops()) device_->dropout(x, dropout(shape_.hidden_dropout, place), to);
+        if (drops()) device_->dropout(x, dropout(shape_.hidden_dropout, place, own_part().first), to);
     }
     // The gradient of what joined the stream there: x itself, or computed from it in `memory`.
     Tensor undropped(std::uint64_t place, const Tensor& x, const Tensor& memory) const {
@@ -312,8 +325,14 @@ class Gpt final : public LanguageModel, public Stage {
                 cut};
     }
     Weights norm(const std::string& name) {
-        return linear(name, of_all({shape_.hidden}), of_all({shape_.hidden}), Initial::constant(1),
-                      Cut::none);
+        const auto add = [&](const char* what, float initial) {
+            Parameter& one = parameters_.add(name + what, part_of(is_here_, of_all({shape_.hidden})),
+                                             Initial::constant(initial));
+            one.is_of_some_tokens = layout_.divides_tokens;
+            return &one;
+        };
+        Parameter* weight = add(".weight", 1);
+        return {weight, add(".bias", 0), Cut::none};
     }
     // `blocks` of outputs, of each of which a rank has its share.
     Weights column_parallel(const std::string& name, Shape weight, Initial initial, std::int64_t blocks = 1) {
@@ -362,13 +381,46 @@ class Gpt final : public LanguageModel, public Stage {
     const Activations& activations(std::int64_t layer) const {
         return shape_.recompute ? recomputed_ : now_->kept[place_of(layer)];
     }
-    Tensor stream_before(std::int64_t layer) const { return first(now_->stream[place_of(layer)]); }
+    Tensor stream_before(std::int64_t layer) const { return own(now_->stream[place_of(layer)]); }
     Tensor stream_after() const { return stream_before(now_->layers.first + now_->layers.count); }
     // The part of a buffer that the batch's tokens fill.
     Tensor first(const Tensor& buffer) const { return buffer.first_rows(now_->tokens); }
     // The same memory with another number of columns.
     Tensor narrowed(const Tensor& buffer, std::int64_t columns) const {
         return buffer.view(0, {now_->tokens, columns});
+    }
+    // Columns of the wide gradients; the stream's are there, too.
+    std::int64_t wide_columns() const { return std::max(4 * width_, shape_.hidden / layout_.token_parts()); }
+    // A rank's own of as many tokens as a sequence has.
+    std::int64_t own_tokens() const { return shape_.sequence / layout_.token_parts(); }
+
+    // Norms, dropout and the residual stream work token by token. Where ranks divide the tokens (sequence parallelism, Korthikanti et
+    // al. 2022) each has its own of them there: before a layer of which each rank has some outputs all gather them, and after one of
+    // which each has a part of the sums, each gets those of its own tokens. Elsewhere a rank's own tokens are all: nothing is gathered,
+    // and all get the sums of all.
+    Shard own_part() const { return layout_.own_of(now_->tokens); }
+    Tensor own(const Tensor& buffer) const { return buffer.first_rows(own_part().count); }
+    // All tokens' rows of what each rank has its own of; valid until the next gather() or parts_of().
+    Tensor gather(const Tensor& x) const {
+        if (!layout_.divides_tokens) return x;
+        const Tensor all = first(exchanged_);
+        device_->convert(x, own_of(all));
+        tensor_ranks_.gather(all);
+        return all;
+    }
+    // Where this rank's part of all tokens' sums goes, of which scatter_sums() makes y.
+    Tensor parts_of(const Tensor& y) const { return layout_.divides_tokens ? first(exchanged_) : y; }
+    void scatter_sums(const Tensor& parts, const Tensor& y) const {
+        if (!layout_.divides_tokens) {
+            start_sum(parts);
+            return wait_sums();
+        }
+        tensor_ranks_.scatter_sums(parts);
+        device_->convert(own_of(parts), y);
+    }
+    Tensor own_of(const Tensor& all) const {
+        const auto [from, count] = own_part();
+        return all.view(from * all.columns(), {count, all.columns()});
     }
 
     // `draw`: in training.
@@ -382,7 +434,7 @@ class Gpt final : public LanguageModel, public Stage {
         if (has_documents())
             device_->document_starts(tokens, static_cast<std::int32_t>(shape_.document_begins),
                                      first(now_->starts));
-        const Tensor in = first(now_->stream.front()), out = stream_after();
+        const Tensor in = own(now_->stream.front()), out = stream_after();
         if (layout_.begins(chunk)) {
             embed(tokens, in);
             drop(kEmbedding, in, in);
@@ -390,7 +442,7 @@ class Gpt final : public LanguageModel, public Stage {
             neighbours_.receive(in, StageNeighbours::Side::before);
         }
         for (std::int64_t i = 0; i < now_->layers.count; ++i) layer(now_->layers.first + i);
-        if (layout_.ends(chunk)) return apply_norm(last_norm_, out, first(now_->last), first(now_->saved));
+        if (layout_.ends(chunk)) return apply_norm(last_norm_, out, own(now_->last), own(now_->saved));
         now_->sent = out;
         neighbours_.start_send(out, StageNeighbours::Side::after);
     }
@@ -398,10 +450,10 @@ class Gpt final : public LanguageModel, public Stage {
     void embed(const Tensor& tokens, const Tensor& y) {
         if (!layout_.divides_layers())
             return device_->embed(tokens, table_->compute_copy, positions_->compute_copy, y);
+        const Tensor parts = parts_of(y);
         device_->embed_part(tokens, table_->compute_copy, words_,
-                            layout_.is_first() ? positions_->compute_copy : Tensor(), y);
-        start_sum(y);
-        wait_sums();
+                            layout_.is_first() ? positions_->compute_copy : Tensor(), parts);
+        scatter_sums(parts, y);
     }
     void wait_send(const Tensor& tensor) const {
         if (neighbours_.wait_send) neighbours_.wait_send(tensor);
@@ -419,12 +471,11 @@ class Gpt final : public LanguageModel, public Stage {
 
     // Of a divided layer the ranks' parts of the sum, one of which has the bias, are added up.
     void apply(const Weights& w, const Tensor& x, const Tensor& y) {
-        const bool adds_bias = w.cut != Cut::inputs || layout_.is_first();
+        const bool sums = w.cut == Cut::inputs, adds_bias = !sums || layout_.is_first();
+        const Tensor made = sums ? parts_of(y) : y;
         device_->linear(x, w.weight->compute_copy, adds_bias ? w.bias->compute_copy : Tensor(),
-                        Activation::none, y);
-        if (w.cut != Cut::inputs) return;
-        start_sum(y);
-        wait_sums();
+                        Activation::none, made);
+        if (sums) scatter_sums(made, y);
     }
     // y = stream + dropout(the layer's output).
     void apply_and_add(const Weights& w, const Tensor& x, std::uint64_t place, const Tensor& stream,
@@ -436,13 +487,23 @@ class Gpt final : public LanguageModel, public Stage {
         device_->add(stream, y);
     }
     // Sets the gradients of the parameters and of x, in other memory than dy. Where each rank has some of the outputs, their parts of
-    // the sum are added up while it makes the parameters' gradients.
+    // the sum are added up while it makes the parameters' gradients; of divided tokens before that, and x, which was not kept for all of them,
+    // is gathered again.
     void backward(const Weights& w, const Tensor& dy, const Tensor& x, const Tensor& dx) {
-        device_->linear_backward_input(dy, w.weight->compute_copy, dx);
-        if (w.cut == Cut::outputs) start_sum(dx);
-        backward_parameters(w, dy, x);
-        if (w.cut == Cut::outputs) wait_sums();
+        if (w.cut != Cut::outputs) {
+            device_->linear_backward_input(dy, w.weight->compute_copy, dx);
+            return backward_parameters(w, dy, x);
+        }
+        const Tensor parts = parts_of(dx);
+        device_->linear_backward_input(dy, w.weight->compute_copy, parts);
+        if (layout_.divides_tokens)
+            scatter_sums(parts, dx);
+        else
+            start_sum(dx);
+        if (learns(w)) backward_parameters(w, dy, gather(x));
+        if (!layout_.divides_tokens) wait_sums();
     }
+    static bool learns(const Weights& w) { return w.weight->wants_gradient() || w.bias->wants_gradient(); }
     void start_sum(const Tensor& tensor) const {
         if (tensor_ranks_.start_sum) tensor_ranks_.start_sum(tensor);
     }
@@ -450,8 +511,7 @@ class Gpt final : public LanguageModel, public Stage {
         if (tensor_ranks_.wait) tensor_ranks_.wait();
     }
     void backward_parameters(const Weights& w, const Tensor& dy, const Tensor& x) {
-        if (w.weight->wants_gradient() || w.bias->wants_gradient())
-            device_->linear_backward_parameters(dy, x, w.weight->gradient, w.bias->gradient);
+        if (learns(w)) device_->linear_backward_parameters(dy, x, w.weight->gradient, w.bias->gradient);
         if (w.weight->adapter != nullptr) w.weight->adapter->backward(*device_);
     }
 
@@ -459,14 +519,14 @@ class Gpt final : public LanguageModel, public Stage {
     void layer(std::int64_t number) {
         const Block& b = block(number);
         const Activations& a = activations(number);
-        const Tensor x = stream_before(number), middle = first(a.middle), y = stream_before(number + 1);
-        apply_norm(b.norm1, x, first(a.norm1), first(a.saved1));
-        apply(b.qkv, first(a.norm1), first(a.qkv));
+        const Tensor x = stream_before(number), middle = own(a.middle), y = stream_before(number + 1);
+        apply_norm(b.norm1, x, own(a.norm1), own(a.saved1));
+        apply(b.qkv, gather(own(a.norm1)), first(a.qkv));
         device_->attention(attention(number), first(a.qkv), first(a.mixed), first(a.sums));
         apply_and_add(b.project, first(a.mixed), after_attention(number), x, middle);
-        apply_norm(b.norm2, middle, first(a.norm2), first(a.saved2));
-        device_->linear_gelu(first(a.norm2), b.up.weight->compute_copy, b.up.bias->compute_copy, first(a.up),
-                             first(a.active));
+        apply_norm(b.norm2, middle, own(a.norm2), own(a.saved2));
+        device_->linear_gelu(gather(own(a.norm2)), b.up.weight->compute_copy, b.up.bias->compute_copy,
+                             first(a.up), first(a.active));
         apply_and_add(b.down, first(a.active), after_linear(number), middle, y);
     }
 
@@ -474,40 +534,40 @@ class Gpt final : public LanguageModel, public Stage {
     void layer_backward(std::int64_t number, const Tensor& dx) {
         const Block& b = block(number);
         const Activations& a = activations(number);
-        const Tensor wide = narrowed(gradients_.wide, 4 * width_), narrow = first(gradients_.narrow),
+        const Tensor wide = narrowed(gradients_.wide, 4 * width_), narrow = own(gradients_.narrow),
                      qkv = narrowed(gradients_.wide, 3 * width_), mixed = narrowed(gradients_.narrow, width_);
-        const Tensor d_down = undropped(after_linear(number), dx, narrow);
+        const Tensor d_down = gather(undropped(after_linear(number), dx, narrow));
         backward_parameters(b.down, d_down, first(a.active));
         device_->linear_gelu_backward_input(d_down, b.down.weight->compute_copy, first(a.up), wide);
-        backward(b.up, wide, first(a.norm2), narrow);
-        norm_backward(b.norm2, first(a.middle), first(a.saved2), narrow, dx);
+        backward(b.up, wide, own(a.norm2), narrow);
+        norm_backward(b.norm2, own(a.middle), own(a.saved2), narrow, dx);
         // The wide buffer is free until attention's gradients.
-        backward(b.project, undropped(after_attention(number), dx, narrowed(gradients_.wide, shape_.hidden)),
-                 first(a.mixed), mixed);
+        const Tensor free = gradients_.wide.view(0, dx.shape());
+        backward(b.project, gather(undropped(after_attention(number), dx, free)), first(a.mixed), mixed);
         device_->attention_backward(attention(number), first(a.qkv), first(a.mixed), first(a.sums), mixed,
                                     qkv);
-        backward(b.qkv, qkv, first(a.norm1), narrow);
-        norm_backward(b.norm1, stream_before(number), first(a.saved1), narrow, dx);
+        backward(b.qkv, qkv, own(a.norm1), narrow);
+        norm_backward(b.norm1, stream_before(number), own(a.saved1), narrow, dx);
     }
 
     // The loss of the targets from the first on; in training also the gradients of the table (the head's weights) and the last norm's
     // output.
     void head(const Batch& batch, float scale, const Tensor& metrics, std::int64_t first_target = 0) {
         const std::int64_t chunk = logits_.rows(), c = shape_.hidden;
+        // Gathered tokens make room for their gradients' parts, chunk by chunk.
+        const Tensor tokens = gather(own(now_->last)), gradients = parts_of(own(gradients_.narrow));
         for (std::int64_t from = first_target; from < now_->tokens; from += chunk) {
             const std::int64_t rows = std::min(chunk, now_->tokens - from);
-            const Tensor x = now_->last.view(from * c, {rows, c}), logits = logits_.first_rows(rows);
+            const Tensor x = tokens.view(from * c, {rows, c}), logits = logits_.first_rows(rows);
             device_->linear(x, head_weights(), {}, Activation::none, logits);
             loss(logits, batch.target.view(from, {rows, 1}), scale, metrics);
             if (!now_->draw) continue;
-            const Tensor dx = gradients_.narrow.view(from * c, {rows, c});
-            device_->linear_backward_input(logits, head_weights(), dx);
-            if (layout_.divides_layers()) start_sum(dx);
             if (!table_->is_frozen)
                 device_->linear_backward_parameters(logits, x, table_->with_spare_rows(table_->gradient), {},
                                                     from == 0 ? Write::set : Write::add);
-            if (layout_.divides_layers()) wait_sums();
+            device_->linear_backward_input(logits, head_weights(), gradients.view(from * c, {rows, c}));
         }
+        if (now_->draw) scatter_sums(gradients, own(gradients_.narrow));
     }
     // In training the logits' gradients take their place.
     void loss(const Tensor& logits, const Tensor& labels, float scale, const Tensor& metrics) {

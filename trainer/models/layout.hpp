@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Which part of a model a rank has: of each layer some heads and columns, where ranks divide the layers (tensor parallelism, Shoeybi et
-// al. 2019), and some of the layers, where ranks are the stages of a pipeline (Huang et al. 2019, Narayanan et al. 2021).
+// al. 2019), and some of the layers, where ranks are the stages of a pipeline (Huang et al. 2019, Narayanan et al. 2021). Ranks that
+// divide the layers may also divide the tokens, for what is computed token by token (sequence parallelism, Korthikanti et al. 2022).
 #pragma once
 
 #include <algorithm>
@@ -19,6 +20,7 @@ struct Layout {
     // Of the pipeline's layers a stage has so many runs, one behind each other stage's (Narayanan et al. 2021, section 2.2).
     std::int64_t chunks = 1;
     std::int64_t slots = 1;  // passes of chunks that this stage has begun and not taken back, at most
+    bool divides_tokens = false;
 
     bool is_whole() const { return tensor_ranks == 1 && stages == 1; }
     bool divides_layers() const { return tensor_ranks > 1; }
@@ -26,6 +28,13 @@ struct Layout {
     bool is_first() const { return tensor_rank == 0; }
     // A rank's share of heads or columns, which tensor_ranks divides.
     std::int64_t share(std::int64_t things) const { return things / tensor_ranks; }
+
+    // Among so many ranks are a sequence's tokens divided, which that number divides.
+    std::int64_t token_parts() const { return divides_tokens ? tensor_ranks : 1; }
+    // This rank's of a batch's tokens: all, or its part.
+    Shard own_of(std::int64_t tokens) const {
+        return divides_tokens ? shard_of(tokens, tensor_rank, tensor_ranks) : Shard{0, tokens};
+    }
 
     bool is_first_stage() const { return stage == 0; }
     bool is_last_stage() const { return stage + 1 == stages; }

@@ -50,6 +50,9 @@ struct TensorRanks {
     // Until the sums that were begun are there, for what the device does next. A sum that failed stops nothing here: who gave these
     // functions knows of it.
     std::function<void()> wait;
+    // Of the rows of a tensor, in place: each rank has its part and gets all (Communicator::all_gather); each has all of them in part,
+    // and gets its part of the sums (reduce_scatter). After the sums that were begun.
+    std::function<void(const Tensor&)> gather, scatter_sums;
 };
 
 // The stages before and after this one, as the model sees them. A message that failed stops nothing here, as with TensorRanks.

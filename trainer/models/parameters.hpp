@@ -58,6 +58,8 @@ struct Parameter {
     bool is_frozen = false;   // keeps its values (ParameterSet::freeze)
     bool is_adapter = false;  // one of the two of `adapter`, of another
     const LowRank* adapter = nullptr;
+    // Its gradient is that of some tokens: the ranks that have the others, and all of it, too, have the rest (copied_gradients.hpp).
+    bool is_of_some_tokens = false;
     std::int64_t first = 0;  // of its elements in the memory of all; set by ParameterSet::place, as the rest
     std::int64_t whole_first = 0;  // the same where a rank has the whole model
     Tensor value = {};             // f32: what is learnt

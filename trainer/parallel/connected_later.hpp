@@ -32,6 +32,10 @@ class ConnectedLater final : public Communicator {
         DP_TRY(connect());
         return connected_->all_gather(tensor);
     }
+    Result<void> reduce_scatter(const Tensor& tensor) override {
+        DP_TRY(connect());
+        return connected_->reduce_scatter(tensor);
+    }
     Result<void> broadcast(const Tensor& tensor, std::int64_t root) override {
         DP_TRY(connect());
         return connected_->broadcast(tensor, root);

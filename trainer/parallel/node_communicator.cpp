@@ -57,7 +57,15 @@ class NodeCommunicator final : public Communicator {
         return broken_off_unless(with_number_of(
             tensor.type(), [&](auto number) { return reduce_in_room<decltype(number)>(tensor, reduction); }));
     }
-    Result<void> all_gather(const Tensor& tensor) override { return world_->all_gather(tensor); }
+    // Between nodes by the mesh of all ranks.
+    Result<void> all_gather(const Tensor& tensor) override {
+        if (place_.nodes > 1) return world_->all_gather(tensor);
+        return broken_off_unless(gather_in_room(tensor));
+    }
+    Result<void> reduce_scatter(const Tensor& tensor) override {
+        if (place_.nodes > 1 || tensor.type() != Type::f32) return world_->reduce_scatter(tensor);
+        return broken_off_unless(scatter_in_room(tensor));
+    }
 
     Result<void> broadcast(const Tensor& tensor, std::int64_t root) override {
         const auto part = shared(tensor);
@@ -188,6 +196,57 @@ class NodeCommunicator final : public Communicator {
         return {};
     }
     static constexpr std::int64_t kFew = 2048;
+
+    // Of a tensor of one node: each rank shows some of its part, and takes the others'.
+    Result<void> gather_in_room(const Tensor& tensor) {
+        const auto ranks = static_cast<std::int64_t>(memory_->ranks()),
+                   size = static_cast<std::int64_t>(size_of(tensor.type())),
+                   most = static_cast<std::int64_t>(NodeMemory::kRoom) / size;
+        for (std::int64_t done = 0; done < largest_shard(tensor.elements(), ranks); done += most) {
+            turn_ ^= 1U;
+            const auto piece_of = [&](std::int64_t rank) {
+                const Shard part = shard_of(tensor.elements(), rank, ranks);
+                return std::span(
+                    tensor.data<std::byte>() + (part.first + done) * size,
+                    static_cast<std::size_t>(std::clamp<std::int64_t>(part.count - done, 0, most) * size));
+            };
+            std::ranges::copy(piece_of(place_.local_rank), memory_->room<std::byte>(memory_->me(), turn_));
+            DP_TRY(room_barrier_.wait());
+            for (std::int64_t rank = 0; rank < ranks; ++rank) {
+                if (rank == place_.local_rank) continue;
+                const auto theirs = piece_of(rank);
+                std::copy_n(memory_->room<std::byte>(static_cast<std::size_t>(rank), turn_), theirs.size(),
+                            theirs.begin());
+            }
+        }
+        return {};
+    }
+    // Each rank shows some of every part, and adds up what all show of its own, in their order.
+    Result<void> scatter_in_room(const Tensor& tensor) {
+        const auto ranks = static_cast<std::int64_t>(memory_->ranks()),
+                   most = static_cast<std::int64_t>(NodeMemory::kRoom / sizeof(float)) / ranks;
+        for (std::int64_t done = 0; done < largest_shard(tensor.elements(), ranks); done += most) {
+            turn_ ^= 1U;
+            const auto piece_of = [&](std::int64_t rank) {
+                const Shard part = shard_of(tensor.elements(), rank, ranks);
+                return std::span(
+                    tensor.data<float>() + part.first + done,
+                    static_cast<std::size_t>(std::clamp<std::int64_t>(part.count - done, 0, most)));
+            };
+            for (std::int64_t rank = 0; rank < ranks; ++rank)
+                std::ranges::copy(piece_of(rank), memory_->room<float>(memory_->me(), turn_) + rank * most);
+            DP_TRY(room_barrier_.wait());
+            const auto mine = piece_of(place_.local_rank);
+            const auto shown_by = [&](std::size_t rank) {
+                return memory_->room<float>(rank, turn_) + place_.local_rank * most;
+            };
+            std::copy_n(shown_by(0), mine.size(), mine.begin());
+            for (std::size_t rank = 1; rank < memory_->ranks(); ++rank)
+                reduce_into(mine.data(), shown_by(rank), static_cast<std::int64_t>(mine.size()),
+                            Reduction::sum);
+        }
+        return {};
+    }
 
     // Waits until the numbers of all are there.
     Result<void> meet(const NodeMemory::Part& part) {

@@ -43,7 +43,7 @@ struct SharedNodes {
 };
 
 // Returns `world`, or a faster communicator for what a device makes with make_to_sum() once it has `memory`, and for numbers that
-// are reduced at once. It falls back on `world` for all_gather(), for asynchronous sums and broadcasts of other tensors,
+// are reduced at once, or gathered and scattered on one node. It falls back on `world` for that between nodes, for asynchronous sums and broadcasts of other tensors,
 // and for all_reduce() where the nodes have different numbers of ranks or the same ranks in different orders. Every rank
 // calls.
 Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, const NodeSetting& setting);

@@ -35,6 +35,10 @@ class ProfiledCommunicator final : public Communicator {
         const auto timed = log_.time(Operation::all_gather, 0, {{&tensor, Access::update}});
         return inner_->all_gather(tensor);
     }
+    Result<void> reduce_scatter(const Tensor& tensor) override {
+        const auto timed = log_.time(Operation::reduce_scatter, 0, {{&tensor, Access::update}});
+        return inner_->reduce_scatter(tensor);
+    }
     Result<void> broadcast(const Tensor& tensor, std::int64_t root) override {
         const auto timed = log_.time(Operation::broadcast, 0, {{&tensor, Access::update}});
         return inner_->broadcast(tensor, root);

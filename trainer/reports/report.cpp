@@ -199,6 +199,7 @@ nlohmann::ordered_json json_of(const RunFacts& facts, std::string_view key) {
                                 {"precision", name_of(facts.precision)},
                                 {"deterministic", facts.deterministic}};
     if (facts.tensor_parallel > 1) json["tensor_parallel"] = facts.tensor_parallel;
+    if (facts.sequence_parallel) json["sequence_parallel"] = true;
     if (facts.pipeline_parallel > 1) json["pipeline_parallel"] = facts.pipeline_parallel;
     if (facts.virtual_stages > 1) json["virtual_stages"] = facts.virtual_stages;
     return json;

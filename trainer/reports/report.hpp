@@ -93,6 +93,7 @@ struct RunFacts {
     bool deterministic = false;  // --deterministic
     std::int64_t nodes = 1;
     std::int64_t tensor_parallel = 1;    // ranks that divide each layer
+    bool sequence_parallel = false;      // these divide the tokens, too
     std::int64_t pipeline_parallel = 1;  // stages of layers
     std::int64_t virtual_stages = 1;     // of each stage
     std::int64_t memory_peak = 0;        // bytes of the device, of this rank

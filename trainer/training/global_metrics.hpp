@@ -31,7 +31,13 @@ class GlobalMetrics {
     explicit GlobalMetrics(const TrainingContext& run) : run_(run), sums_(run.device.make(Type::f64, {2})) {
         if (run.ranks.tensor.size() > 1)
             run.model.set_tensor_ranks(
-                {[this](const Tensor& tensor) { start_tensor_sum(tensor); }, [this] { wait_tensor_sums(); }});
+                {[this](const Tensor& tensor) { start_tensor_sum(tensor); }, [this] { wait_tensor_sums(); },
+                 [this](const Tensor& tensor) {
+                     communicate([&] { return run_.ranks.tensor.all_gather(tensor); });
+                 },
+                 [this](const Tensor& tensor) {
+                     communicate([&] { return run_.ranks.tensor.reduce_scatter(tensor); });
+                 }});
         if (run.ranks.pipeline.size() > 1) run.model.set_neighbours(neighbours());
         if (run.ranks.data.size() == 1 || !run.model.looks_at_whole_batch()) return;
         run.model.set_whole_batch({run.ranks.data.size(), [this](const Tensor& sums) { add_up(sums); }});

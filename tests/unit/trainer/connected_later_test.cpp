@@ -27,6 +27,7 @@ TEST(ConnectedLater, ConnectsOnceAndOnlyWhenItIsUsed) {
     EXPECT_TRUE(later.start_all_reduce(tensor));
     EXPECT_TRUE(later.wait_all_reduces());
     EXPECT_TRUE(later.all_gather(tensor));
+    EXPECT_TRUE(later.reduce_scatter(tensor));
     EXPECT_TRUE(later.broadcast(tensor, 0));
     EXPECT_EQ(connected, 1);
 }

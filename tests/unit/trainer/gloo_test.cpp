@@ -145,6 +145,33 @@ TEST(GlooCommunicator, GathersUnevenPartsInPlaceInWorldsOfAnySize) {
     }
 }
 
+// One after the other without a wait between them, as the layers of a model do.
+TEST(GlooCommunicator, ScattersSumsInWorldsOfAnySizeInTheOrderOfTheRanks) {
+    for (int size : {1, 2, 3, 4, 5, 8}) {
+        run_world(size, [&](Communicator& ranks) {
+            const auto device = open_cpu(1);
+            for (std::int64_t count : {1, 2, 7, 1000, 50021, 400003}) {
+                std::vector<float> sums(static_cast<std::size_t>(count));
+                for (int rank = 0; rank < size; ++rank) {
+                    const auto part = random_values(count, static_cast<std::uint64_t>(rank));
+                    for (std::size_t i = 0; i < part.size(); ++i)
+                        sums[i] = rank == 0 ? part[i] : sums[i] + part[i];
+                }
+                const Tensor tensor =
+                    upload(*device, {count}, random_values(count, static_cast<std::uint64_t>(ranks.rank())));
+                const auto done = ranks.reduce_scatter(tensor);
+                ASSERT_TRUE(done) << done.error().message;
+                const Shard mine = shard_of(count, ranks.rank(), size);
+                const auto got = device->values_of<float>(tensor);
+                EXPECT_TRUE(std::equal(got.begin() + mine.first, got.begin() + mine.first + mine.count,
+                                       sums.begin() + mine.first))
+                    << size << " ranks, " << count;
+            }
+            EXPECT_EQ(ranks.reduce_scatter(device->make(Type::f64, {8})).has_value(), size == 1);
+        });
+    }
+}
+
 TEST(GlooCommunicator, ARankThatLeavesEndsWhatTheOthersDoWithAnError) {
     std::mutex mutex;
     int told = 0;

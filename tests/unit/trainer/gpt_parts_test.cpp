@@ -40,30 +40,42 @@ struct GptOfRank {
     std::unique_ptr<LanguageModel> model;
     Tensor metrics = device->make(Type::f64, {2});
     Batch batch;
+    Communicator* tensor_ranks;
 
     GptOfRank(GptShape shape, Communicator& tensor, std::int64_t rows = 2) {
-        shape.layout = {tensor.rank(), tensor.size()};
+        shape.layout.tensor_rank = tensor.rank();
+        shape.layout.tensor_ranks = tensor.size();
+        shape.layout.divides_tokens = shape.layout.divides_tokens && tensor.size() > 1;
+        tensor_ranks = &tensor;
         model = make_language_model(shape);
         if (tensor.size() > 1)
             model->set_tensor_ranks(
-                {[&tensor](const Tensor& one) { EXPECT_TRUE(tensor.all_reduce(one, Reduction::sum)); },
-                 [] {}});
+                {[&tensor](const Tensor& one) { EXPECT_TRUE(tensor.all_reduce(one, Reduction::sum)); }, [] {},
+                 [&tensor](const Tensor& one) { EXPECT_TRUE(tensor.all_gather(one)); },
+                 [&tensor](const Tensor& one) { EXPECT_TRUE(tensor.reduce_scatter(one)); }});
         model->place(*device, 1, rows);
         batch = text(*device, shape, rows);
     }
     double train() {
         device->zero(metrics);
         model->forward_backward(batch, 0.5f, metrics);
+        for (const Parameter& one : model->parameters().all())
+            if (one.is_of_some_tokens) {
+                EXPECT_TRUE(tensor_ranks->all_reduce(one.gradient, Reduction::sum));
+            }
         return device->values_of<double>(metrics)[0];
     }
     std::vector<float> gradient(const Parameter& one) { return device->values_of<float>(one.gradient); }
 };
 
-struct GptPartsTest : ::testing::TestWithParam<std::tuple<int, bool>> {
+// How many ranks, whether they recompute, and whether they divide the tokens.
+struct GptPartsTest : ::testing::TestWithParam<std::tuple<int, bool, bool>> {
     const std::uint32_t ranks = static_cast<std::uint32_t>(std::get<0>(GetParam()));
     GptShape shape() const {
         GptShape shape = small_shape();
         shape.recompute = std::get<1>(GetParam());
+        shape.layout.divides_tokens = std::get<2>(GetParam());
+        if (shape.layout.divides_tokens) shape.sequence = 12;
         return shape;
     }
 };
@@ -129,7 +141,8 @@ TEST_P(GptPartsTest, GradientsOfEveryPartAreTheSlopesOfTheLoss) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, GptPartsTest,
-                         ::testing::Combine(::testing::Values(1, 2, 4), ::testing::Bool()));
+                         ::testing::Combine(::testing::Values(1, 2, 4), ::testing::Bool(),
+                                            ::testing::Bool()));
 
 TEST(GptParts, HeadsDropWhatTheyDropInTheWhole) {
     Attention whole{10, 4, {0.3f, 99, 40}};
@@ -147,6 +160,12 @@ TEST(GptParts, TakeAPartOfTheMemory) {
     part.layout = {1, 2};
     const auto all = make_language_model(whole), some = make_language_model(part);
     EXPECT_LT(some->activations_per_sample(), all->activations_per_sample());
+    part.layout.divides_tokens = true;
+    const auto fewer = make_language_model(part);
+    // What is kept of a layer is divided, all of it; and there is room to exchange what is of all tokens (10 of 24 numbers).
+    EXPECT_EQ(2 * (fewer->activations_per_sample() - fewer->statistics_per_sample() - 10 * 24),
+              all->activations_per_sample() - all->statistics_per_sample());
+    EXPECT_LT(fewer->activations_per_sample(), some->activations_per_sample());
     EXPECT_LT(some->parameters().count(), all->parameters().count());
     EXPECT_EQ(some->parameters().whole_count(), all->parameters().count());
     EXPECT_EQ(some->forward_flops_per_sample(), all->forward_flops_per_sample());

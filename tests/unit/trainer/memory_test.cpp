@@ -7,11 +7,14 @@
 #include <fmt/format.h>
 
 #include <fstream>
+#include <map>
+#include <mutex>
 #include <string>
 
 #include "devices.hpp"
 #include "small_models.hpp"
-#include "thread_world.hpp"
+#include "thread_grid.hpp"
+#include "trainer/commands/parallel_choice.hpp"
 #include "trainer/memory/available.hpp"
 #include "trainer/memory/estimate.hpp"
 #include "trainer/training/training.hpp"
@@ -106,6 +109,63 @@ TEST(MemoryEstimate, OfBf16IsWithinATenthOfWhatIsPlaced) {
             EXPECT_GE(expected, placed) << info.name << " in " << name_of(precision);
             EXPECT_LT(expected, 1.1 * placed) << info.name << " in " << name_of(precision);
         }
+    }
+}
+
+// What each rank of a divided gpt allocates in a step, and less of it where ranks divide the tokens, too. Batches are larger than what
+// is tested at a time.
+TEST(MemoryEstimate, OfADividedModelIsWithinATenthOfWhatItsRanksAllocate) {
+    const ModelInfo& info = *find_model("gpt");
+    ModelShape whole = shape();
+    whole.gpt = {4, 32, 4, 128, 100};
+    const auto text = [&](std::int64_t count) {
+        const std::int64_t tokens = whole.gpt.sequence;
+        Split made{count, matrix(Type::u16, count, tokens), {}, {Type::u16, tokens, {}}, true};
+        made.features.bytes.resize(made.features.bytes.size() + sizeof(std::uint16_t));
+        return made;
+    };
+    const Dataset data{text(256), text(8), ""};
+    struct Case {
+        ModelParallel parallel;
+        std::int64_t batch;
+        bool recompute;
+        double most;  // of the memory without sequence parallelism, all of it
+    };
+    for (const Case& one : {Case{{2, 1, 1}, 128, false, 0.85},
+                            {{4, 1, 1}, 224, false, 0.75},
+                            {{2, 1, 2}, 32, false, 0.85},
+                            {{2, 1, 2}, 32, true, 0.95}}) {
+        std::map<bool, std::int64_t> peaks;
+        for (const bool divides_tokens : {false, true}) {
+            Settings settings =
+                settings_of(one.batch, one.parallel.pipeline == 1 ? 1 : 4, Optimization::adam);
+            settings.sequence_parallel = divides_tokens;
+            std::mutex mutex;
+            ThreadGrid(one.parallel).run([&](const Ranks& ranks) {
+                ModelShape mine = whole;
+                mine.gpt.recompute = one.recompute;
+                mine.gpt.layout = layout_of(one.parallel, ranks.world.rank(), settings);
+                const auto device = open_cpu(1);
+                const auto model = info.make(mine);
+                Nobody nobody;
+                const auto needs = estimate_memory({*model, settings, &data, 1, device.get()});
+                const auto done = repeat_step(info, *model, data, settings, *device, ranks, 1, nobody);
+                const std::lock_guard lock(mutex);
+                ASSERT_TRUE(done) << done.error().message;
+                // A step does not take what checkpoints and the end need of this room.
+                constexpr std::int64_t kRoom = 6 << 20;
+                const std::int64_t peak = device->memory().peak();
+                const std::string what = fmt::format(
+                    "tensor {} stages {}, tokens {}, recompute {}: {}, really {}", one.parallel.tensor,
+                    one.parallel.pipeline, divides_tokens, one.recompute, needs_text(needs), size_text(peak));
+                EXPECT_GE(needs.total(), peak) << what;
+                EXPECT_LT(static_cast<double>(needs.total() - kRoom) / static_cast<double>(peak), 1.1)
+                    << what;
+                peaks[divides_tokens] = std::max(peaks[divides_tokens], peak);
+            });
+        }
+        EXPECT_LT(static_cast<double>(peaks[true]) / static_cast<double>(peaks[false]), one.most)
+            << one.parallel.tensor << " " << one.parallel.pipeline << " " << one.recompute;
     }
 }
 

@@ -104,6 +104,46 @@ TEST(NodeCommunicatorTest, SumsTheSameOnEveryRankOfNodesOfAnySize) {
     }
 }
 
+TEST(NodeCommunicatorTest, GathersAndScattersOnOneNodeAndBetweenNodes) {
+    for (const std::vector<int>& nodes : std::vector<std::vector<int>>{
+             {0, 0}, {0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 1, 1}, {0, 0, 0, 1}})
+        as_threads(nodes.size(), [&](auto& store, int rank) {
+            const auto device = open_cpu(1);
+            const auto shared = join_nodes(store, nodes, rank, *device);
+            ASSERT_TRUE(shared) << shared.error().message;
+            Communicator& ranks = *shared->communicator;
+            const auto size = static_cast<std::int64_t>(nodes.size());
+            // A part of a piece, a piece, and some of them.
+            for (const std::int64_t count : {1, 7, 1000, 50021, 200003}) {
+                const Shard mine = shard_of(count, rank, size);
+                const Tensor tensor = device->make(Type::f32, {count});
+                fill(tensor, rank, count);
+                const auto scattered = ranks.reduce_scatter(tensor);
+                ASSERT_TRUE(scattered) << scattered.error().message;
+                std::vector<float> sums;
+                for (std::int64_t i = 0; i < count; ++i) {
+                    sums.push_back(0);
+                    for (int other = 0; other < size; ++other) sums.back() += number(other, count, i);
+                }
+                auto got = device->values_of<float>(tensor);
+                EXPECT_TRUE(std::equal(got.begin() + mine.first, got.begin() + mine.first + mine.count,
+                                       sums.begin() + mine.first))
+                    << ::testing::PrintToString(nodes) << ", " << count;
+                for (std::int64_t i = 0; i < count; ++i)
+                    if (i < mine.first || i >= mine.first + mine.count) tensor.data<float>()[i] = -5;
+                const auto gathered = ranks.all_gather(tensor);
+                ASSERT_TRUE(gathered) << gathered.error().message;
+                EXPECT_EQ(device->values_of<float>(tensor), sums)
+                    << ::testing::PrintToString(nodes) << ", " << count;
+            }
+            const std::vector<std::int64_t> numbers(static_cast<std::size_t>(size), rank);
+            const Tensor integers = device->copy_of<std::int64_t>(Type::i64, {size}, numbers);
+            ASSERT_TRUE(ranks.all_gather(integers));
+            for (std::int64_t other = 0; other < size; ++other)
+                EXPECT_EQ(integers.data<std::int64_t>()[other], other);
+        });
+}
+
 TEST(NodeCommunicatorTest, SumsWhileTheCallerGoesOnAndLeavesTheRestToTheWorld) {
     const std::vector<int> nodes{0, 0, 1, 1};
     as_threads(nodes.size(), [&](auto& store, int rank) {

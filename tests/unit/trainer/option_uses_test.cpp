@@ -32,6 +32,7 @@ const std::map<std::string, Words> kTried{
     {"--reset-attention-mask", {"--reset-attention-mask"}},
     {"--recompute", {"--recompute"}},
     {"--tensor-parallel", {"--tensor-parallel=2"}},
+    {"--sequence-parallel", {"--sequence-parallel"}},
     {"--pipeline-parallel", {"--pipeline-parallel=2"}},
     {"--pipeline-schedule", {"--pipeline-schedule=gpipe"}},
     {"--virtual-stages", {"--virtual-stages=3", "--pipeline-schedule=interleaved"}},

@@ -53,6 +53,22 @@ TEST(ParallelChoice, RefusesWhatCannotBeAndSaysWhatCan) {
               "--tensor-parallel 4, but the step has --dp-tensor=2; give the same, or leave one out");
     EXPECT_EQ(refusal({"--model=cnn"}, 2, 2),
               "cnn is not divided among ranks; leave --dp-tensor=2 out, or give --model=gpt");
+    const std::string tokens = "--sequence-parallel";
+    const std::string none_divide =
+        "--sequence-parallel divides tokens among the ranks that divide each layer, and none do; give "
+        "--tensor-parallel 2 or more, or leave it out";
+    EXPECT_EQ(refusal({gpt, tokens}, 4), none_divide);
+    EXPECT_EQ(refusal({gpt, tokens}, 1, 2), none_divide) << "a rank of a step that trains alone";
+    EXPECT_EQ(refusal({gpt, tokens, "--pipeline-parallel=2", "--accumulate=2"}, 4), none_divide);
+    EXPECT_EQ(
+        refusal({gpt, tokens, two, "--seq-length=9"}, 2),
+        "--sequence-parallel: --seq-length 9 is not a multiple of --tensor-parallel 2; give 8 or 10, or "
+        "leave it out");
+    EXPECT_EQ(
+        refusal({gpt, tokens, "--seq-length=2"}, 3, 3),
+        "--sequence-parallel: --seq-length 2 is not a multiple of --dp-tensor=3; give 3, or leave it out");
+    EXPECT_EQ(refusal({gpt, tokens, two, "--seq-length=10"}, 2), "");
+    EXPECT_EQ(refusal({gpt, two, "--seq-length=9"}, 2), "");
     const std::string stages = "--pipeline-parallel=4";
     EXPECT_EQ(refusal({gpt, stages, "--num-layers=3"}, 4),
               "--pipeline-parallel 4 is more than --num-layers 3; give 1 or 2");
@@ -125,6 +141,17 @@ TEST(Layout, GivesAStageARunOfLayersBehindEachOfTheOthers) {
     for (std::size_t layer = 0; layer < chunks.size(); ++layer)
         EXPECT_EQ(layout.chunk_with(static_cast<std::int64_t>(layer), 7), chunks[layer]) << layer;
     EXPECT_TRUE(layout.ends(1) && !layout.ends(0) && !layout.begins(0));
+}
+
+TEST(ParallelChoice, TokensAreDividedAmongTheRanksOfALayer) {
+    Settings settings;
+    EXPECT_EQ(layout_of({4, 1, 1}, 3, settings).own_of(12).count, 12);
+    settings.sequence_parallel = true;
+    const Layout layout = layout_of({4, 1, 1}, 3, settings);
+    EXPECT_EQ(layout.token_parts(), 4);
+    EXPECT_EQ(layout.own_of(12).first, 9);
+    EXPECT_EQ(layout.own_of(12).count, 3);
+    EXPECT_FALSE(layout_of({1, 4, 1}, 3, settings).divides_tokens);
 }
 
 TEST(ParallelChoice, DividesTheDefaultBatchForAPipeline) {

@@ -85,16 +85,29 @@ Settings hundred_steps() {
     return settings;
 }
 
-std::vector<ModelParallel> shapes() {
-    std::vector<ModelParallel> all;
+struct DividedInto {
+    ModelParallel ranks;
+    bool divides_tokens = false;  // sequence parallel
+};
+
+std::vector<DividedInto> shapes() {
+    std::vector<DividedInto> all;
     for (const std::uint32_t tensor : {1, 2, 4})
         for (const std::uint32_t data : {1, 2, 4})
-            for (const std::uint32_t stages : {1, 2, 4})
-                if (tensor * data * stages <= 8) all.push_back({tensor, data, stages});
+            for (const std::uint32_t stages : {1, 2, 4}) {
+                if (tensor * data * stages > 8) continue;
+                all.push_back({{tensor, data, stages}});
+                if (tensor > 1) all.push_back({{tensor, data, stages}, true});
+            }
     return all;
 }
 
-struct ParallelTraining : ::testing::TestWithParam<ModelParallel> {};
+struct ParallelTraining : ::testing::TestWithParam<DividedInto> {
+    std::vector<Trained> train_shape(Settings settings, float dropout = 0) const {
+        settings.sequence_parallel = GetParam().divides_tokens;
+        return train_divided(GetParam().ranks, settings, dropout);
+    }
+};
 
 TEST_P(ParallelTraining, HasTheLossesOfOneRank) {
     for (const bool drops : {false, true}) {
@@ -104,7 +117,7 @@ TEST_P(ParallelTraining, HasTheLossesOfOneRank) {
         const Trained one = train_divided({1, 1, 1}, settings, dropout).front();
         ASSERT_EQ(one.losses.size(), 100u);
         EXPECT_LT(one.losses.back(), one.losses.front() * 0.8) << "it learns nothing that could go wrong";
-        for (const Trained& rank : train_divided(GetParam(), settings, dropout)) {
+        for (const Trained& rank : train_shape(settings, dropout)) {
             ASSERT_EQ(rank.losses.size(), one.losses.size());
             for (std::size_t step = 0; step < one.losses.size(); ++step)
                 ASSERT_NEAR(rank.losses[step] / one.losses[step], 1, 1e-5) << "step " << step + 1;
@@ -120,9 +133,9 @@ TEST_P(ParallelTraining, HasTheLossesOfOneRank) {
 TEST_P(ParallelTraining, LearnsTheSameToTheBitWithAShardedOptimizer) {
     Settings settings = hundred_steps();
     settings.max_steps = 20;
-    const Trained whole = train_divided(GetParam(), settings).front();
+    const Trained whole = train_shape(settings).front();
     settings.shard_optimizer = true;
-    for (const Trained& rank : train_divided(GetParam(), settings)) {
+    for (const Trained& rank : train_shape(settings)) {
         EXPECT_EQ(rank.outcome.parameters_hash, whole.outcome.parameters_hash);
         EXPECT_EQ(rank.losses, whole.losses);
     }
@@ -135,7 +148,7 @@ TEST_P(ParallelTraining, LearnsTheParametersOfOneRank) {
     settings.rate.rate = 0.05f;
     settings.max_steps = 30;
     const Trained one = train_divided({1, 1, 1}, settings).front();
-    const Trained divided = train_divided(GetParam(), settings).front();
+    const Trained divided = train_shape(settings).front();
     ASSERT_EQ(divided.outcome.parameters.size(), one.outcome.parameters.size());
     for (std::size_t i = 0; i < one.outcome.parameters.size(); ++i)
         ASSERT_NEAR(divided.outcome.parameters[i], one.outcome.parameters[i], 1e-5) << i;
@@ -195,6 +208,42 @@ TEST(DividedTraining, LearnsOfDocumentsWhatOneRankLearns) {
     EXPECT_NEAR(divided.outcome.last.test_loss / one.outcome.last.test_loss, 1, 1e-5);
 }
 
+// What is gathered again has the bits of what was gathered first.
+TEST(SequenceParallelTraining, HasTheSameBitsWithEachScheduleAndWhereLayersAreRecomputed) {
+    Settings settings = hundred_steps();
+    settings.max_steps = 20;
+    settings.sequence_parallel = true;
+    const auto hash_with = [&](PipelineSchedule schedule, bool recompute) {
+        settings.pipeline_schedule = schedule;
+        return train_divided({2, 1, 2}, settings, 0.1f, recompute).front().outcome.parameters_hash;
+    };
+    const auto hash = hash_with(PipelineSchedule::one_forward_one_backward, false);
+    EXPECT_EQ(hash_with(PipelineSchedule::one_forward_one_backward, true), hash);
+    EXPECT_EQ(hash_with(PipelineSchedule::gpipe, true), hash);
+}
+
+// The sums are the same to the bit where they are made in the order of the ranks, and so are the first step's loss and all gradients
+// but those of the norms, which are now sums of sums: from the second step on the rounding differs.
+TEST(SequenceParallelTraining, DiffersByTheRoundingOfTheNormsAlone) {
+    Settings settings = hundred_steps();
+    settings.max_steps = 20;
+    settings.clip = std::nullopt;  // the norm of all gradients would carry the rounding to all of them
+    const auto both = [&](const std::vector<std::string>& freeze) {
+        std::vector<Trained> two;
+        for (const bool divides_tokens : {false, true}) {
+            settings.sequence_parallel = divides_tokens;
+            two.push_back(train_divided({2, 2, 1}, settings, 0.1f, false, freeze).front());
+        }
+        return two;
+    };
+    const auto all = both({});
+    EXPECT_EQ(all[1].losses.front(), all[0].losses.front());
+    EXPECT_NE(all[1].outcome.parameters_hash, all[0].outcome.parameters_hash);
+    const auto frozen = both({"*.ln_*", "ln_f"});
+    EXPECT_EQ(frozen[1].losses, frozen[0].losses);
+    EXPECT_EQ(frozen[1].outcome.parameters_hash, frozen[0].outcome.parameters_hash);
+}
+
 TEST(PipelineTraining, TellsHowLongItsRanksWaited) {
     Settings settings = hundred_steps();
     settings.max_steps = 3;
@@ -206,10 +255,12 @@ TEST(PipelineTraining, TellsHowLongItsRanksWaited) {
     EXPECT_FALSE(train_divided({2, 1, 1}, settings).front().outcome.bubble);
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, ParallelTraining, ::testing::ValuesIn(shapes()), [](const auto& one) {
-    return "tensor" + std::to_string(one.param.tensor) + "data" + std::to_string(one.param.data) + "stages" +
-           std::to_string(one.param.pipeline);
-});
+std::string name_of(const ::testing::TestParamInfo<DividedInto>& one) {
+    const auto& [ranks, divides_tokens] = one.param;
+    return "tensor" + std::to_string(ranks.tensor) + (divides_tokens ? "sequence" : "") + "data" +
+           std::to_string(ranks.data) + "stages" + std::to_string(ranks.pipeline);
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, ParallelTraining, ::testing::ValuesIn(shapes()), name_of);
 
 // Ends after `steps`, with a checkpoint at each tenth; the later ones are taken away.
 std::filesystem::path saved_at_ten(const Scratch& scratch, const ModelParallel& parallel, Settings settings) {
@@ -229,7 +280,13 @@ TEST(DividedTraining, LearnsAroundWhatIsFrozen) {
     for (const auto& freeze :
          {std::vector<std::string>{"wte"}, {"h.0", "h.3.attn"}, {"wpe", "*.bias"}, {"h.4", "ln_f"}}) {
         const Trained one = train_divided({1, 1, 1}, settings, 0, false, freeze).front();
-        for (const ModelParallel& shape : {ModelParallel{2, 2, 1}, {1, 2, 2}, {2, 1, 2}, {1, 1, 4}})
+        for (const auto& [shape, divides_tokens] : {DividedInto{{2, 2, 1}},
+                                                    {{1, 2, 2}},
+                                                    {{2, 1, 2}},
+                                                    {{1, 1, 4}},
+                                                    {{2, 2, 1}, true},
+                                                    {{2, 1, 2}, true}}) {
+            settings.sequence_parallel = divides_tokens;
             for (const Trained& rank : train_divided(shape, settings, 0, false, freeze)) {
                 ASSERT_EQ(rank.losses.size(), 20u);
                 for (std::size_t step = 0; step < 20; ++step)
@@ -237,6 +294,7 @@ TEST(DividedTraining, LearnsAroundWhatIsFrozen) {
                         << freeze.front() << ", step " << step + 1;
                 EXPECT_TRUE(rank.outcome.equal_on_all_ranks);
             }
+        }
     }
 }
 
@@ -246,6 +304,8 @@ TEST(DividedTraining, GoesOnInAnyShape) {
     settings.max_steps = 30;
     Settings sharded = settings;
     sharded.shard_optimizer = true;
+    Settings of_tokens = sharded;
+    of_tokens.sequence_parallel = true;
     const Trained one = train_divided({1, 1, 1}, settings).front();
     struct Case {
         ModelParallel wrote, reads;
@@ -257,7 +317,8 @@ TEST(DividedTraining, GoesOnInAnyShape) {
                                                       {{4, 1, 1}, {2, 4, 1}, settings, sharded},
                                                       {{2, 1, 2}, {1, 1, 1}, sharded, settings},
                                                       {{1, 1, 1}, {1, 2, 4}, settings, settings},
-                                                      {{1, 2, 2}, {4, 1, 2}, settings, sharded}}) {
+                                                      {{2, 1, 2}, {1, 2, 1}, of_tokens, settings},
+                                                      {{1, 2, 2}, {4, 1, 2}, settings, of_tokens}}) {
         const Scratch scratch;
         Settings resuming = after;
         resuming.checkpoints.directory = saved_at_ten(scratch, wrote, before);

@@ -112,6 +112,7 @@ TEST(Summary, TheManualPageHasEveryKeyAndNoOther) {
     RunFacts saving = facts();
     saving.has_checkpoints = true;
     saving.tensor_parallel = saving.pipeline_parallel = 2;
+    saving.sequence_parallel = true;
     skipping.bubble = 0.1;
     saving.tokens_per_sample = 256;
     const auto summary = summary_of(saving, skipping);

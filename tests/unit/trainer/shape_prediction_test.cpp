@@ -64,6 +64,15 @@ TEST(PredictStep, IsTheSumOfItsParts) {
     EXPECT_DOUBLE_EQ(tensor.compute, alone.compute / 2);
     EXPECT_DOUBLE_EQ(tensor.tensor, 2 * 18 * (3 * 8 * 16 * 4) / 1e8);
 
+    // Half of a sum scatters and half of it gathers; each layer gathers two inputs again in its backward pass. Stages send their part.
+    GptShape of_tokens = some_shape();
+    of_tokens.layout.divides_tokens = true;
+    const auto predict_tokens = [&](const Division& division) {
+        return predict_step(division, of_tokens, passes, some_hardware(), 1000, 4);
+    };
+    EXPECT_DOUBLE_EQ(predict_tokens({{2, 1, 1}, 3, 2}).tensor, 2 * 22 * (3 * 8 * 16 * 4) / 1e8);
+    EXPECT_DOUBLE_EQ(predict_tokens({{2, 1, 2}, 3, 2}).messages, predict({{2, 1, 2}, 3, 2}).messages / 2);
+
     const StepSeconds data = predict({{1, 4, 1}, 3, 2});
     EXPECT_DOUBLE_EQ(data.gradients, 1.5 * 4000 / 1e8);
     EXPECT_DOUBLE_EQ(predict({{1, 8, 1}, 3, 2}).gradients, 1.75 * 4000 / 1e6) << "over the network";
@@ -136,6 +145,24 @@ TEST(PlanCommand, ShowsTheFastestFirst) {
     ASSERT_EQ(best["ways"].size(), static_cast<std::size_t>(rows));
     EXPECT_EQ(best["ways"][0]["step_seconds"], best["step_seconds"]);
     EXPECT_EQ(best["ways"][0]["tensor_parallel"], best["tensor_parallel"]);
+}
+
+TEST(PlanCommand, KnowsThatTokensAreDividedToo) {
+    std::vector<std::string> words{"--num-layers=32",   "--hidden-size=4096", "--num-attention-heads=32",
+                                   "--seq-length=2048", "--batch-size=1",     "--ranks=64",
+                                   "--hardware=h100"};
+    const auto without = planned(words);
+    words.push_back("--sequence-parallel");
+    const auto with = planned(words);
+    ASSERT_TRUE(with) << with.error().message;
+    ASSERT_GT(last_line_of(*with)["tensor_parallel"].get<int>(), 1);
+    EXPECT_TRUE(last_line_of(*with)["sequence_parallel"].get<bool>());
+    EXPECT_FALSE(last_line_of(*without)["sequence_parallel"].get<bool>());
+    EXPECT_THAT(*with, HasSubstr(" --sequence-parallel --pipeline-parallel="));
+    words[3] = "--seq-length=2047";  // only whole layers have as many tokens on each rank
+    const auto odd = planned(words);
+    ASSERT_TRUE(odd) << odd.error().message;
+    EXPECT_EQ(last_line_of(*odd)["tensor_parallel"], 1);
 }
 
 // A model that no GPU of 80 GB trains alone.

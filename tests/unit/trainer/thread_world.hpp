@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -81,6 +82,21 @@ class ThreadWorld {
             for (std::byte* shown : world_.shown_)
                 if (shown + first != part) std::copy(part, part + bytes, shown + first);
             world_.meet_.arrive_and_wait();
+            return {};
+        }
+        // Whoever reads more than its part gets NaN.
+        Result<void> reduce_scatter(const Tensor& tensor) override {
+            const Shard mine = shard_of(tensor.elements(), rank_, size());
+            std::vector<float> sums(static_cast<std::size_t>(tensor.elements()),
+                                    std::numeric_limits<float>::quiet_NaN());
+            std::fill_n(sums.begin() + mine.first, mine.count, 0.0f);
+            world_.shown_[static_cast<std::size_t>(rank_)] = tensor.data<std::byte>();
+            world_.meet_.arrive_and_wait();
+            for (std::byte* shown : world_.shown_)
+                for (std::int64_t i = mine.first; i < mine.first + mine.count; ++i)
+                    sums[static_cast<std::size_t>(i)] += reinterpret_cast<const float*>(shown)[i];
+            world_.meet_.arrive_and_wait();  // all have read
+            std::ranges::copy(sums, tensor.data<float>());
             return {};
         }
         Result<void> broadcast(const Tensor& tensor, std::int64_t root) override {
