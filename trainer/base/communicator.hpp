@@ -17,7 +17,7 @@ namespace dp::trainer {
 
 enum class Reduction { sum, max };
 
-// Calls `act` with a number of this type, if it is one of those that all_reduce() takes.
+// Calls `act` with a number of this type, if it is one that can be added as it is (bf16: parallel/bf16_sums.hpp).
 template <typename Act>
 Result<void> with_number_of(Type type, const Act& act) {
     if (type == Type::f32) return act(float{});
@@ -32,7 +32,7 @@ class Communicator {
     virtual std::string_view name() const = 0;  // "single", "gloo", "node-memory" or "nccl"
     virtual std::int64_t rank() const = 0;
     virtual std::int64_t size() const = 0;
-    // In place, of f32, f64 or i64. Every rank calls, in the same order. The result has the same bits on all.
+    // In place, of f32, f64, i64 or bf16. Every rank calls, in the same order. The result has the same bits on all.
     virtual Result<void> all_reduce(const Tensor& tensor, Reduction reduction) = 0;
 
     // A sum of few f64 numbers, needed often, also while asynchronous sums are in progress.
@@ -46,7 +46,7 @@ class Communicator {
     // rank calls, in the same order; no asynchronous sum may be in progress.
     virtual Result<void> broadcast(const Tensor& tensor, std::int64_t root) = 0;
 
-    // An asynchronous sum: nobody touches the tensor before wait_all_reduces(). Every rank starts the same
+    // An asynchronous sum, not of bf16: nobody touches the tensor before wait_all_reduces(). Every rank starts the same
     // sums in the same order, also relative to its other collectives.
     virtual Result<void> start_all_reduce(const Tensor& tensor) { return all_reduce(tensor, Reduction::sum); }
     // The same for several tensors, together if that is cheaper.

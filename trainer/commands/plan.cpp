@@ -210,7 +210,7 @@ Result<void> plan(const Options& given) {
         fmt::print("{}\n", row_of(fitting[i], samples));
     const Division& best = fitting.front().division;
     if (options.plan.hardware != kHere && best.ranks.tensor * best.ranks.pipeline > 1)
-        fmt::print("\nOn paper: this trainer divides models on CPUs only, in fp32.\n");
+        fmt::print("\nOn paper: this trainer has not divided a model on a GPU yet, only on emulated ones.\n");
     fmt::print("\n--tensor-parallel={} --pipeline-parallel={} --batch-size={} --accumulate={}\n",
                best.ranks.tensor, best.ranks.pipeline, best.batch, best.micro_batches);
     fmt::print("{}\n", json_of_plan(fitting.front(), samples, *hardware).dump());

@@ -298,10 +298,6 @@ Result<Prepared> prepare_training(Options options, const ModelInfo& info, const 
     if (!notes.empty() && !options.data.mix) data.source = given;
     DP_TRY(make_schedule(options.training, data.train.count, ranks));
     auto opened = DP_TRY(open_device_of(options, here, log));
-    if (!options.shape.gpt.layout.is_whole() && opened.device->name() != "cpu")
-        return fail(Fault::usage,
-                    "only CPUs divide a model as yet, and the trainer chose {}; give --device=cpu",
-                    opened.device->name());
     auto model = make_model(info, options.shape);
     if (model->parameters().learned_count() == 0)
         return fail(

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "trainer/parallel/background.hpp"
+#include "trainer/parallel/bf16_sums.hpp"
 #include "trainer/parallel/node_sums.hpp"
 
 namespace dp::trainer {
@@ -31,6 +32,7 @@ class GlooCommunicator final : public Communicator {
     std::int64_t size() const override { return mesh_->size; }
 
     Result<void> all_reduce(const Tensor& tensor, Reduction reduction) override {
+        if (tensor.type() == Type::bf16) return bf16_sums_.all_reduce(*this, tensor, reduction);
         return reduce(tensor, reduction, now_);
     }
 
@@ -115,7 +117,8 @@ class GlooCommunicator final : public Communicator {
         std::unique_ptr<::gloo::transport::UnboundBuffer> buffer;
     };
     std::vector<Sent> sent_;  // that nobody has waited for
-    Background background_;   // ends before the mesh
+    Bf16Sums bf16_sums_;
+    Background background_;  // ends before the mesh
 
     // Of messages between two ranks; none of Gloo's own.
     std::uint64_t message_slot() const { return ::gloo::Slot::build(0x71, now_); }

@@ -2,7 +2,8 @@
 //
 // Makes the gradients of what all ranks of a layer have (norms, some biases, positions) the same to the bit, where they divide the
 // layers. Each of them has its own group of ranks with other samples, these may lie on the nodes in another way, and then their sums
-// are rounded in another way: without this the copies would drift apart.
+// are rounded in another way: without this the copies would drift apart. On GPUs NVIDIA's libraries make some of them, which promise
+// the same bits in another run on the same GPU, not on another GPU.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +21,7 @@ class CopiedGradients {
     // Of these parameters, which are placed. Every rank makes one.
     CopiedGradients(Device& device, const Ranks& ranks, const ParameterSet& parameters)
         : device_(device), ranks_(ranks) {
-        if (ranks.tensor.size() == 1 || ranks.data.size() == 1) return;
+        if (ranks.tensor.size() == 1 || (ranks.data.size() == 1 && device.name() == "cpu")) return;
         for (const Parameter& one : parameters.all())
             if (one.part.is_whole() && !one.is_frozen) add({one.first, elements_of(one.shape)});
         std::int64_t largest = 0;

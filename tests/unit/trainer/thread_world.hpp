@@ -17,6 +17,7 @@
 
 #include "trainer/base/communicator.hpp"
 #include "trainer/base/partition.hpp"
+#include "trainer/parallel/bf16_sums.hpp"
 
 namespace dp::trainer {
 
@@ -65,6 +66,7 @@ class ThreadWorld {
         std::int64_t rank() const override { return rank_; }
         std::int64_t size() const override { return world_.size_; }
         Result<void> all_reduce(const Tensor& tensor, Reduction reduction) override {
+            if (tensor.type() == Type::bf16) return bf16_sums_.all_reduce(*this, tensor, reduction);
             if (tensor.type() == Type::f32) reduce<float>(tensor, reduction);
             if (tensor.type() == Type::f64) reduce<double>(tensor, reduction);
             if (tensor.type() == Type::i64) reduce<std::int64_t>(tensor, reduction);
@@ -124,6 +126,7 @@ class ThreadWorld {
      private:
         ThreadWorld& world_;
         std::int64_t rank_;
+        Bf16Sums bf16_sums_;
 
         // Everybody shows his numbers; each rank adds up one part of them, in the order of ranks, and writes
         // it to all.
