@@ -276,7 +276,9 @@ class NcclCommunicator final : public Communicator {
         if (size_ > 2 && rank_ == last) receive(first);
         const ncclResult_t ended = ncclGroupEnd();
         DP_TRY(settled("connecting the stages", begun == ncclSuccess ? ended : begun, direction.comm));
-        return wait(direction.stream, device_.stream());
+        DP_TRY(wait(direction.stream, device_.stream()));
+        device_.synchronize();  // until then `byte` is needed
+        return device_.status();
     }
 
     // Without ncclCommRevoke, a kernel that waits for a dead rank holds the process up until it is killed.
