@@ -70,6 +70,16 @@ def test_stages_of_a_pipeline_learn_what_one_rank_learns(cluster, alone, ranks, 
     cluster.assert_nothing_left()
 
 
+@pytest.mark.parametrize("division", [["--dp-tensor=2"], ["--dp-tensor=2", "--dp-pipeline=2"]])
+def test_ranks_that_divide_a_model_in_bf16_learn_what_one_learns(cluster, division):
+    """Their sums are of numbers that each has rounded, on a node and between two, and what is learnt stays equal on all."""
+    one = summary(train(cluster, 1, "--steps=40", "--batch-size=8", "--bf16"))
+    result = summary(train(cluster, 4, *division, "--steps=40", "--batch-size=2", "--accumulate=2" if len(division) == 1 else "--accumulate=4", "--bf16"))
+    assert result["final_loss"] == pytest.approx(one["final_loss"], rel=0.01)
+    assert result["test_loss"] == pytest.approx(one["test_loss"], rel=0.01)
+    assert result["precision"] == "bf16" and result["global_batch_size"] == 8 and result["parameters_equal_on_all_ranks"] is True
+
+
 @pytest.mark.parametrize("division, per_node", [(["--dp-pipeline=2"], 4), (["--dp-pipeline=2"], 3), (["--dp-tensor=2"], 4), (["--dp-tensor=2"], 3)])
 def test_copies_stay_equal_where_groups_add_in_other_orders(cluster, division, per_node):
     """Three ranks with other samples each, who are not on the same nodes in one stage as in the other: sums of three numbers depend on their order."""
@@ -146,7 +156,6 @@ def test_it_goes_on_in_any_shape(cluster, alone):
                                                                       "give --tensor-parallel 2 or more, or leave it out"),
     (2, ["--dp-tensor=2", "--sequence-parallel", "--seq-length=31"], "--sequence-parallel: --seq-length 31 is not a multiple of --dp-tensor=2; give 30 or 32, "
                                                                      "or leave it out"),
-    (2, ["--dp-tensor=2", "--bf16"], "--dp-tensor=2 computes in fp32 only; give --precision=fp32, or leave it out"),
 ])
 def test_what_cannot_be_divided_is_refused_in_one_line(cluster, ranks, words, complaint):
     if "--model=linear" in words:

@@ -237,6 +237,29 @@ sharded() {
 }
 gpu_test "ranks with a sharded optimizer, accumulation and clipping" sharded
 
+# Two stages of two ranks each: the losses are those of one rank, in bf16 about so.
+divided() { # PRECISION
+    local code one here near=0.001
+    if [ "$gpus" -lt 4 ]; then
+        skip "needs 4 GPUs, and there are $gpus"
+        return
+    fi
+    [ "$1" = fp32 ] || near=0.01
+    small_run gpt
+    train "divided-one-$1" 1 "${small[@]}" --device=cuda --precision="$1" --batch-size=8
+    train "divided-$1" 4 "${small[@]}" --device=cuda --precision="$1" --tensor-parallel=2 --pipeline-parallel=2 --batch-size=2 --accumulate=4
+    code=$?
+    one=$(field "divided-one-$1" final_loss)
+    here=$(field "divided-$1" final_loss)
+    if [ $code = 0 ] && close "${here:-}" "${one:-}" $near && [ "$(field "divided-$1" parameters_equal_on_all_ranks)" = true ] &&
+        [ "$(field "divided-$1" communicator)" = '"nccl"' ]; then
+        pass "loss $here, of one rank $one, $(field "divided-$1" samples_per_second) samples/s"
+    else
+        miss "exit $code, loss ${here:-none}, of one rank ${one:-none}: $(tail_of "divided-$1") $(tail_of "divided-one-$1")"
+    fi
+}
+for precision in "${precisions[@]}"; do gpu_test "gpt divided 2 x 2, $precision" divided "$precision"; done
+
 # As NCCL itself says it: "0[0] -> 1[1] via P2P/IPC", of a network once for each direction, and for each channel.
 nccl_ways() {
     local code ways

@@ -21,7 +21,7 @@ enum class Reduction { sum, max };
 // gradients both ways.
 enum class Lane { activations, gradients };
 
-// Calls `act` with a number of this type, if it is one of those that all_reduce() takes.
+// Calls `act` with a number of this type, if it is one that can be added as it is (bf16: parallel/bf16_sums.hpp).
 template <typename Act>
 Result<void> with_number_of(Type type, const Act& act) {
     if (type == Type::f32) return act(float{});
@@ -36,7 +36,7 @@ class Communicator {
     virtual std::string_view name() const = 0;  // "single", "gloo", "node-memory" or "nccl"
     virtual std::int64_t rank() const = 0;
     virtual std::int64_t size() const = 0;
-    // In place, of f32, f64 or i64. Every rank calls, in the same order. The result has the same bits on all.
+    // In place, of f32, f64, i64 or bf16. Every rank calls, in the same order. The result has the same bits on all.
     virtual Result<void> all_reduce(const Tensor& tensor, Reduction reduction) = 0;
 
     // A sum of few f64 numbers, needed often, also while asynchronous sums are in progress.
@@ -46,7 +46,7 @@ class Communicator {
     // everybody's. Every rank calls, in the same order; no asynchronous sum may be in progress.
     virtual Result<void> all_gather(const Tensor& tensor) = 0;
 
-    // In place, of f32: each rank gets its part (partition.hpp) of the sum, where it is in the tensor; the rest of it then has any
+    // In place, of f32 or bf16: each rank gets its part (partition.hpp) of the sum, where it is in the tensor; the rest of it then has any
     // numbers. Every rank calls, in the same order; no asynchronous sum may be in progress.
     virtual Result<void> reduce_scatter(const Tensor& tensor) { return all_reduce(tensor, Reduction::sum); }
 
@@ -54,7 +54,7 @@ class Communicator {
     // rank calls, in the same order; no asynchronous sum may be in progress.
     virtual Result<void> broadcast(const Tensor& tensor, std::int64_t root) = 0;
 
-    // An asynchronous sum: nobody touches the tensor before wait_all_reduces(). Every rank starts the same
+    // An asynchronous sum, not of bf16: nobody touches the tensor before wait_all_reduces(). Every rank starts the same
     // sums in the same order, also relative to its other collectives.
     virtual Result<void> start_all_reduce(const Tensor& tensor) { return all_reduce(tensor, Reduction::sum); }
     // The same for several tensors, together if that is cheaper.

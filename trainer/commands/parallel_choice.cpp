@@ -33,12 +33,8 @@ bool says_micro_batches(const Options& options) {
 
 // What cannot be together with a divided model as yet.
 Result<void> check_others(const Options& options, const std::string& asked) {
-    if (options.device.choice == DeviceChoice::cuda)
-        return fail(Fault::usage, "{} trains on CPUs only; give --device=cpu, or leave it out", asked);
     if (options.shape.gpt.lora_rank > 0)
         return fail(Fault::usage, "{} does not divide adapters; leave it or --lora-rank out", asked);
-    if (options.training.precision == Precision::bf16)
-        return fail(Fault::usage, "{} computes in fp32 only; give --precision=fp32, or leave it out", asked);
     return {};
 }
 

@@ -225,7 +225,7 @@ Result<void> plan(const Options& given) {
     for (const Planned& way : shown) fmt::print("{}\n", row_of(way, samples));
     const Division& best = shown.front().division;
     if (options.plan.hardware != kHere && best.ranks.tensor * best.ranks.pipeline > 1)
-        fmt::print("\nOn paper: this trainer divides models on CPUs only, in fp32.\n");
+        fmt::print("\nOn paper: this trainer has not divided a model on a GPU yet, only on emulated ones.\n");
     fmt::print("\n--tensor-parallel={}{} --pipeline-parallel={} --batch-size={} --accumulate={}\n",
                best.ranks.tensor, shown.front().divides_tokens ? " --sequence-parallel" : "",
                best.ranks.pipeline, best.batch, best.micro_batches);

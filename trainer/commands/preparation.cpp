@@ -325,9 +325,10 @@ Result<Prepared> prepare_training(Options options, const ModelInfo& info, const 
     if (!notes.empty() && !options.data.mix) data.source = given;
     DP_TRY(make_schedule(options.training, data.train.count, ranks));
     auto opened = DP_TRY(open_device_of(options, here, log));
-    if (!options.shape.gpt.layout.is_whole() && opened.device->name() != "cpu")
+    if (options.shape.gpt.layout.chunks > 1 && opened.device->name() != "cpu")
         return fail(Fault::usage,
-                    "only CPUs divide a model as yet, and the trainer chose {}; give --device=cpu",
+                    "--pipeline-schedule=interleaved is for CPUs as yet, and the trainer chose {}; give "
+                    "--pipeline-schedule=1f1b, or --device=cpu",
                     opened.device->name());
     auto model = make_model(info, options.shape);
     if (model->parameters().learned_count() == 0)

@@ -54,9 +54,9 @@ Result<std::unique_ptr<Device>> open_cuda(const GpuShare& gpu, OperationLog* log
     return (*module())->open(gpu, log);
 }
 
-Result<std::unique_ptr<Communicator>> open_nccl(Context& context, Device& device, bool survives) {
+Result<std::unique_ptr<Communicator>> open_nccl(Context& context, Device& device, const NcclGroup& group) {
     if (!module()) return tl::unexpected(module().error());
-    return (*module())->open_nccl(context.get(), device, survives);
+    return (*module())->open_nccl(context.get(), device, group);
 }
 
 Result<OpenedDevice> open_device(DeviceChoice choice, const GpuShare& gpu, int threads, OperationLog* log) {

@@ -12,6 +12,7 @@
 #include "trainer/base/communicator.hpp"
 #include "trainer/devices/device.hpp"
 #include "trainer/devices/gpu_share.hpp"
+#include "trainer/devices/nccl_group.hpp"
 #include "trainer/devices/operation_log.hpp"
 
 namespace dp::trainer {
@@ -31,8 +32,8 @@ Result<OpenedDevice> open_device(DeviceChoice choice, const GpuShare& gpu, int t
 // The CUDA device alone, or why there is none.
 Result<std::unique_ptr<Device>> open_cuda(const GpuShare& gpu, OperationLog* log = nullptr);
 
-// NCCL between all ranks of the world, for a device that open_cuda made. Both must outlive it. `survives`: as
-// Communicator::survives_deaths(), if this NCCL can do that.
-Result<std::unique_ptr<Communicator>> open_nccl(Context& context, Device& device, bool survives);
+// NCCL between the ranks of a group, all of which call, for a device that open_cuda made. Both must outlive it. Where a rank has
+// several, all ranks open them, and then end them, in the same order.
+Result<std::unique_ptr<Communicator>> open_nccl(Context& context, Device& device, const NcclGroup& group);
 
 }  // namespace dp::trainer

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "trainer/parallel/background.hpp"
+#include "trainer/parallel/bf16_sums.hpp"
 #include "trainer/parallel/node_sums.hpp"
 
 namespace dp::trainer {
@@ -31,6 +32,7 @@ class GlooCommunicator final : public Communicator {
     std::int64_t size() const override { return mesh_->size; }
 
     Result<void> all_reduce(const Tensor& tensor, Reduction reduction) override {
+        if (tensor.type() == Type::bf16) return bf16_sums_.all_reduce(*this, tensor, reduction);
         return reduce(tensor, reduction, now_);
     }
 
@@ -52,8 +54,7 @@ class GlooCommunicator final : public Communicator {
     // (Gloo's own, an algorithm of its first interface, takes new slots of the mesh for each tensor until there are no more.)
     Result<void> reduce_scatter(const Tensor& tensor) override {
         if (size() == 1) return {};
-        if (tensor.type() != Type::f32)
-            return fail(Fault::world, "no reduce-scatter for tensors of this type");
+        if (tensor.type() != Type::f32) return all_reduce(tensor, Reduction::sum);
         const auto part_of = [&](std::int64_t rank) { return shard_of(tensor.elements(), rank, size()); };
         const auto bytes_of = [](std::int64_t numbers) {
             return static_cast<std::size_t>(numbers) * sizeof(float);
@@ -154,11 +155,12 @@ class GlooCommunicator final : public Communicator {
     };
     std::vector<Sent> sent_;        // that nobody has waited for
     std::vector<float> scattered_;  // each rank's numbers for this rank's part of a sum
-    Background background_;         // ends before the mesh
+    Bf16Sums bf16_sums_;
+    Background background_;  // ends before the mesh
 
     // Of messages between two ranks; none of Gloo's own.
     std::uint64_t message_slot(Lane lane) const {
-        return ::gloo::Slot::build(lane == Lane::activations ? 0x71 : 0x72, now_);
+        return ::gloo::Slot::build(lane == Lane::activations ? 0x71 : 0x73, now_);
     }
 
     Result<void> reduce(const Tensor& tensor, Reduction reduction, std::uint32_t tag) {

@@ -52,10 +52,43 @@ class HostStaged final : public Communicator {
         return device_.status();
     }
 
+    // A message lies in memory of its own until it is sent.
+    Result<void> start_send(const Tensor& tensor, std::int64_t to, Lane lane) override {
+        const auto memory = std::make_shared<std::vector<std::byte>>(tensor.bytes());
+        device_.download(tensor, memory->data());
+        DP_TRY(device_.status());
+        const Tensor host(std::shared_ptr<void>(memory, memory->data()), tensor.type(), tensor.shape());
+        sent_.push_back({tensor.data<void>(), host});
+        return between_hosts_->start_send(host, to, lane);
+    }
+    Result<void> wait_send(const Tensor& tensor) override {
+        for (auto one = sent_.begin(); one != sent_.end();) {
+            if (one->from != tensor.data<void>()) {
+                ++one;
+                continue;
+            }
+            DP_TRY(between_hosts_->wait_send(one->host));
+            one = sent_.erase(one);
+        }
+        return {};
+    }
+    Result<void> receive(const Tensor& tensor, std::int64_t from, Lane lane) override {
+        const Tensor host = staging_for(tensor);
+        DP_TRY(between_hosts_->receive(host, from, lane));
+        device_.upload(staging_.data(), tensor);
+        return device_.status();
+    }
+
  private:
+    struct Sent {
+        const void* from;  // on the device
+        Tensor host;
+    };
+
     std::unique_ptr<Communicator> between_hosts_;
     Device& device_;
     std::vector<std::byte> staging_;
+    std::vector<Sent> sent_;  // that nobody has waited for
 
     // The staging memory, at least as large as the tensor, in the tensor's shape.
     Tensor staging_for(const Tensor& tensor) {

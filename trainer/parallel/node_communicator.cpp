@@ -12,6 +12,7 @@
 
 #include "trainer/base/node_place.hpp"
 #include "trainer/parallel/background.hpp"
+#include "trainer/parallel/bf16_sums.hpp"
 #include "trainer/parallel/inter_node.hpp"
 #include "trainer/parallel/node_barrier.hpp"
 #include "trainer/parallel/node_memory.hpp"
@@ -52,6 +53,7 @@ class NodeCommunicator final : public Communicator {
     std::int64_t size() const override { return world_->size(); }
 
     Result<void> all_reduce(const Tensor& tensor, Reduction reduction) override {
+        if (tensor.type() == Type::bf16) return bf16_sums_.all_reduce(*this, tensor, reduction);
         // Different nodes would add up in different orders.
         if (!place_.is_homogeneous) return world_->all_reduce(tensor, reduction);
         return broken_off_unless(with_number_of(
@@ -63,7 +65,8 @@ class NodeCommunicator final : public Communicator {
         return broken_off_unless(gather_in_room(tensor));
     }
     Result<void> reduce_scatter(const Tensor& tensor) override {
-        if (place_.nodes > 1 || tensor.type() != Type::f32) return world_->reduce_scatter(tensor);
+        if (tensor.type() != Type::f32) return all_reduce(tensor, Reduction::sum);
+        if (place_.nodes > 1) return world_->reduce_scatter(tensor);
         return broken_off_unless(scatter_in_room(tensor));
     }
 
@@ -135,6 +138,7 @@ class NodeCommunicator final : public Communicator {
     // The room is double-buffered: a rank that is ahead may write numbers while others read these.
     unsigned turn_ = 0;
     bool is_summing_ = false;
+    Bf16Sums bf16_sums_;
     // Destroyed before what they use, the last one first.
     Background background_;
     PeerSockets sockets_;

@@ -24,6 +24,9 @@ namespace {
 // 0: use Gloo instead, to compare or to work around a problem.
 constexpr const char* kNodeMemoryVariable = "DP_TRAINER_NODE_MEMORY";
 
+// The name of the group of a pipeline's stages.
+constexpr const char* kPipeline = "trainer/pipeline";
+
 // The name of the barrier in which waiting ranks are reported.
 constexpr const char* kBeforeTraining = "before the training";
 
@@ -171,8 +174,10 @@ Result<Groups> World::connect(Device& device, bool shares_gpu, const ModelParall
                  "give --device=cpu, or --device=cuda to learn why some ranks have no GPU", Fault::device));
     std::optional<std::int64_t> peer;
     if (cuda && can_restart()) peer = DP_TRY(peer_elsewhere());
+    if (parallel.tensor * parallel.pipeline > 1)
+        return cuda ? divide_on_gpus(device, shares_gpu, parallel) : divide(device, parallel);
     if (cuda && !shares_gpu) {
-        auto nccl = DP_TRY(open_nccl(*context_, device, can_restart()));
+        auto nccl = DP_TRY(open_nccl(*context_, device, {.survives = can_restart()}));
         nccl->set_peer(peer);
         return Groups{std::move(nccl)};
     }
@@ -181,7 +186,6 @@ Result<Groups> World::connect(Device& device, bool shares_gpu, const ModelParall
         staged->set_peer(peer);
         return Groups{std::move(staged)};
     }
-    if (parallel.tensor * parallel.pipeline > 1) return divide(device, parallel);
     auto shared = DP_TRY(share_memory({"trainer", {}}));
     if (shared.communicator->node_share()) {
         device.set_shared_memory(shared.memory);
@@ -210,8 +214,30 @@ Result<Groups> World::divide(Device& device, const ModelParallel& parallel) {
         groups.tensor =
             DP_TRY(share_memory({"trainer/tensor", parallel.group_of(Dimension::tensor, rank)})).communicator;
     if (parallel.pipeline > 1)
-        groups.pipeline = make_gloo(
-            DP_TRY(mesh_of(*context_, {"trainer/pipeline", parallel.group_of(Dimension::pipeline, rank)})));
+        groups.pipeline =
+            make_gloo(DP_TRY(mesh_of(*context_, {kPipeline, parallel.group_of(Dimension::pipeline, rank)})));
+    return groups;
+}
+
+// As divide(). A part of a model dies with its rank, so no communicator survives.
+Result<Groups> World::divide_on_gpus(Device& device, bool shares_gpu, const ModelParallel& parallel) {
+    DP_TRY(agree("the GPU of a rank", device.facts().model,
+                 "ranks that divide a model need the same kind of GPU: ask for one kind (--gres=gpu:KIND:N)",
+                 Fault::device));
+    const std::uint32_t rank = context_->world().rank;
+    const auto connect = [&](const std::string& name,
+                             std::vector<std::uint32_t> members) -> Result<std::unique_ptr<Communicator>> {
+        if (shares_gpu) return std::make_unique<HostStaged>(mesh({name, std::move(members)}), device);
+        return open_nccl(*context_, device,
+                         {.name = name, .members = std::move(members), .sends = name == kPipeline});
+    };
+    Groups groups{DP_TRY(connect("trainer", {})), true};
+    if (parallel.data > 1)
+        groups.data = DP_TRY(connect("trainer/data", parallel.group_of(Dimension::data, rank)));
+    if (parallel.tensor > 1)
+        groups.tensor = DP_TRY(connect("trainer/tensor", parallel.group_of(Dimension::tensor, rank)));
+    if (parallel.pipeline > 1)
+        groups.pipeline = DP_TRY(connect(kPipeline, parallel.group_of(Dimension::pipeline, rank)));
     return groups;
 }
 

@@ -69,7 +69,7 @@ class World {
 
     // The communicators of this rank for tensors of this device; World and device must outlive them. Every rank
     // calls. Fails if the devices differ in kind. `shares_gpu` excludes NCCL, which wants one GPU per rank. `parallel`: of this
-    // world; GPUs do not divide a model.
+    // world.
     Result<Groups> connect(Device& device, bool shares_gpu, const ModelParallel& parallel);
     // Why it connected in a slower way, in one line for the user.
     const std::optional<std::string>& note() const { return note_; }
@@ -83,6 +83,7 @@ class World {
     std::unique_ptr<Communicator> mesh(const Group& group);
     Result<SharedNodes> share_memory(const Group& group);
     Result<Groups> divide(Device& device, const ModelParallel& parallel);
+    Result<Groups> divide_on_gpus(Device& device, bool shares_gpu, const ModelParallel& parallel);
 };
 
 }  // namespace dp::trainer

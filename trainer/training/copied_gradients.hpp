@@ -2,8 +2,8 @@
 //
 // Makes the gradients of what all ranks of a layer have (norms, some biases, positions) the same to the bit, where they divide the
 // layers. Each of them has its own group of ranks with other samples, these may lie on the nodes in another way, and then their sums
-// are rounded in another way: without this the copies would drift apart. Where each has the gradients of some tokens only, they are
-// added up.
+// are rounded in another way: without this the copies would drift apart. On GPUs NVIDIA's libraries make some of them, which promise
+// the same bits in another run on the same GPU, not on another GPU. Where each has the gradients of some tokens only, they are added up.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,8 @@ class CopiedGradients {
         : device_(device), ranks_(ranks) {
         if (ranks.tensor.size() == 1) return;
         for (const Parameter& one : parameters.all()) {
-            const bool may_differ = one.is_of_some_tokens || ranks.data.size() > 1;
+            const bool may_differ =
+                one.is_of_some_tokens || ranks.data.size() > 1 || device.name() != "cpu";
             if (one.part.is_whole() && !one.is_frozen && may_differ)
                 add({one.first, elements_of(one.shape)}, one.is_of_some_tokens);
         }

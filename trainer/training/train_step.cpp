@@ -203,14 +203,15 @@ Result<void> TrainStep::add_other_end() {
     run_.observer.on_phase(Phase::communication);
     Communicator& stages = run_.ranks.pipeline;
     const NodeShare share = run_.ranks.data.node_share().value_or(NodeShare{});
-    const std::int64_t other = run_.ranks.is_last_stage() ? 0 : stages.size() - 1;
+    const bool is_first = !run_.ranks.is_last_stage();
+    const std::int64_t other = is_first ? stages.size() - 1 : 0;
     const std::int64_t count = elements_of(shared->shape), most = exchanged_.elements();
     for (std::int64_t done = 0; done < count; done += most) {
         const std::int64_t numbers = std::min(most, count - done);
         const Tensor mine = gradients_.view(shared->first + done, {numbers}),
                      theirs = exchanged_.first_rows(numbers);
-        DP_TRY(stages.start_send(mine, other, Lane::gradients));
-        DP_TRY(stages.receive(theirs, other, Lane::gradients));
+        DP_TRY(stages.start_send(mine, other, is_first ? Lane::activations : Lane::gradients));
+        DP_TRY(stages.receive(theirs, other, is_first ? Lane::gradients : Lane::activations));
         DP_TRY(stages.wait_send(mine));
         DP_TRY(run_.ranks.data.node_barrier());
         const Shard part = share.part_of(numbers);

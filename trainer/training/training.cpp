@@ -367,7 +367,8 @@ class LiveRun final : public Remains {
         outcome.samples_per_second =
             static_cast<double>((outcome.schedule.total_steps - outcome.resumed) * schedule.global_batch) /
             outcome.train_seconds;
-        if (ranks.pipeline.size() > 1) outcome.bubble = DP_TRY(mean_bubble());
+        // A GPU waits for its neighbours where this process does not see it.
+        if (ranks.pipeline.size() > 1 && device.name() == "cpu") outcome.bubble = DP_TRY(mean_bubble());
         outcome.parameters = DP_TRY(whole_parameters(model.parameters(), ranks, device));
         outcome.parameters_hash = hash_of(outcome.parameters);
         outcome.equal_on_all_ranks = DP_TRY(equal_on_all_ranks(outcome.parameters_hash, device, ranks.world));

@@ -79,6 +79,33 @@ TEST(GlooCommunicator, SumsFloatsTheSameOnEveryRankInWorldsOfAnySize) {
     }
 }
 
+// Added in f32: to round at each rank would be off by more.
+TEST(GlooCommunicator, RoundsASumOfBf16Once) {
+    constexpr std::int64_t kCount = 5000;
+    for (int size : {1, 2, 3, 8}) {
+        const auto of_rank = [](std::int64_t rank) {
+            std::vector<Bfloat16> numbers;
+            for (const float number : random_values(kCount, static_cast<std::uint64_t>(rank), 1, 2))
+                numbers.push_back(to_bfloat16(number));
+            return numbers;
+        };
+        run_world(size, [&](Communicator& ranks) {
+            const auto device = open_cpu(1);
+            const Tensor tensor = device->copy_of<Bfloat16>(Type::bf16, {kCount}, of_rank(ranks.rank()));
+            const auto done = ranks.all_reduce(tensor, Reduction::sum);
+            ASSERT_TRUE(done) << done.error().message;
+            std::vector<float> sums(kCount);
+            for (std::int64_t rank = 0; rank < size; ++rank) {
+                const auto part = of_rank(rank);
+                for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += to_float(part[i]);  // exact
+            }
+            const auto found = device->values_of<Bfloat16>(tensor);
+            for (std::size_t i = 0; i < sums.size(); ++i)
+                ASSERT_EQ(found[i].bits, to_bfloat16(sums[i]).bits) << size << " ranks, " << i;
+        });
+    }
+}
+
 TEST(GlooCommunicator, HasSumsOfDoublesAndMaximaOfIntegers) {
     run_world(3, [&](Communicator& ranks) {
         const auto device = open_cpu(1);

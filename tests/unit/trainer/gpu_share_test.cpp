@@ -85,6 +85,11 @@ TEST_P(ThroughHostOn, SumsAndGathersAsTheCommunicatorUnderIt) {
             Result<void> broadcast(const Tensor& t, std::int64_t from) override {
                 return of_.broadcast(t, from);
             }
+            Result<void> start_send(const Tensor& t, std::int64_t to, Lane lane) override {
+                return of_.start_send(t, to, lane);
+            }
+            Result<void> wait_send(const Tensor& t) override { return of_.wait_send(t); }
+            Result<void> receive(const Tensor& t, std::int64_t from, Lane lane) override { return of_.receive(t, from, lane); }
             Communicator& of_;
         };
         const auto ranks = std::make_unique<HostStaged>(std::make_unique<Borrowed>(between), on);
@@ -116,6 +121,17 @@ TEST_P(ThroughHostOn, SumsAndGathersAsTheCommunicatorUnderIt) {
             EXPECT_TRUE(ranks->broadcast(root, 1));
             EXPECT_EQ(on.values_of<float>(root), std::vector<float>(values.size(), 2.0f));
         }
+        // Each sends two messages to the next rank from the same memory.
+        const Tensor sent = on.make(Type::f32, {5}), got = on.make(Type::f32, {5});
+        const auto next = (between.rank() + 1) % kRanks, last = (between.rank() + 2) % kRanks;
+        for (const std::int64_t round : {1, 2}) {
+            EXPECT_TRUE(ranks->wait_send(sent));
+            on.upload(std::vector<float>(5, static_cast<float>(10 * between.rank() + round)).data(), sent);
+            EXPECT_TRUE(ranks->start_send(sent, next));
+            EXPECT_TRUE(ranks->receive(got, last));
+            EXPECT_EQ(on.values_of<float>(got), std::vector<float>(5, static_cast<float>(10 * last + round)));
+        }
+        EXPECT_TRUE(ranks->wait_send(sent));
     });
 }
 

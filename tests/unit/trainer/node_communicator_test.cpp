@@ -16,6 +16,7 @@
 
 #include "node_world.hpp"
 #include "scratch.hpp"
+#include "trainer/base/bfloat16.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -48,6 +49,31 @@ std::int64_t wrong_sums(const Tensor& tensor, int ranks, std::int64_t round) {
         if (tensor.data<float>()[i] != sum) ++wrong;
     }
     return wrong;
+}
+
+TEST(NodeCommunicatorTest, RoundsASumOfBf16Once) {
+    constexpr std::int64_t kCount = 50021;
+    for (const std::vector<int>& nodes :
+         std::vector<std::vector<int>>{{0, 0, 0, 0, 0}, {0, 0, 0, 1, 1, 1}, {0, 0, 0, 1}})
+        as_threads(nodes.size(), [&](auto& store, int rank) {
+            const auto device = open_cpu(1);
+            const auto shared = join_nodes(store, nodes, rank, *device);
+            ASSERT_TRUE(shared) << shared.error().message;
+            std::vector<Bfloat16> mine;
+            std::vector<float> sums(kCount);
+            for (int other = 0; other < static_cast<int>(nodes.size()); ++other)
+                for (std::int64_t i = 0; i < kCount; ++i) {
+                    const Bfloat16 narrow = to_bfloat16(1 + number(other, 0, i));
+                    sums[static_cast<std::size_t>(i)] += to_float(narrow);  // exact
+                    if (other == rank) mine.push_back(narrow);
+                }
+            const Tensor tensor = device->copy_of<Bfloat16>(Type::bf16, {kCount}, mine);
+            const auto done = shared->communicator->all_reduce(tensor, Reduction::sum);
+            ASSERT_TRUE(done) << done.error().message;
+            const auto found = device->values_of<Bfloat16>(tensor);
+            for (std::size_t i = 0; i < sums.size(); ++i)
+                ASSERT_EQ(found[i].bits, to_bfloat16(sums[i]).bits) << nodes.size() << " ranks, " << i;
+        });
 }
 
 TEST(NodeCommunicatorTest, SumsTheSameOnEveryRankOfNodesOfAnySize) {

@@ -35,6 +35,8 @@ TEST(ParallelChoice, IsTheOptionsOrTheSteps) {
     EXPECT_EQ(*choose(gpt, 8, 2, 2), (ModelParallel{2, 2, 2}));
     EXPECT_EQ(*choose({"--model=gpt", "--pipeline-model-parallel-size=3"}, 6), (ModelParallel{1, 2, 3}));
     EXPECT_EQ(*choose({"--model=gpt", "--accumulate=2"}, 2, 1, 2), (ModelParallel{1, 1, 2}));
+    EXPECT_EQ(*choose({"--model=gpt", "--bf16", "--device=cuda", "--tensor-parallel=2"}, 4, 1, 2),
+              (ModelParallel{2, 1, 2}));
     // A rank of a step that trains alone (--data-parallel=off).
     EXPECT_EQ(*choose(gpt, 1, 2, 2), (ModelParallel{1, 1, 1}));
 }
@@ -97,14 +99,8 @@ TEST(ParallelChoice, RefusesWhatCannotBeAndSaysWhatCan) {
               "--pipeline-parallel 4, but the step has --dp-pipeline=2; give the same, or leave one out");
     EXPECT_EQ(refusal({"--model=cnn"}, 2, 1, 2),
               "cnn is not divided among ranks; leave --dp-pipeline=2 out, or give --model=gpt");
-    EXPECT_EQ(refusal({gpt, "--bf16"}, 2, 1, 2),
-              "--dp-pipeline=2 computes in fp32 only; give --precision=fp32, or leave it out");
-    EXPECT_EQ(refusal({gpt, two, "--bf16"}, 2),
-              "--tensor-parallel 2 computes in fp32 only; give --precision=fp32, or leave it out");
     EXPECT_EQ(refusal({gpt, two, "--lora-rank=8"}, 2),
               "--tensor-parallel 2 does not divide adapters; leave it or --lora-rank out");
-    EXPECT_EQ(refusal({gpt, two, "--device=cuda"}, 2),
-              "--tensor-parallel 2 trains on CPUs only; give --device=cpu, or leave it out");
 }
 
 TEST(ParallelChoice, LayoutFollowsTheOrderOfThePlugin) {

@@ -154,6 +154,28 @@ TEST_P(ParallelTraining, LearnsTheParametersOfOneRank) {
         ASSERT_NEAR(divided.outcome.parameters[i], one.outcome.parameters[i], 1e-5) << i;
 }
 
+// As close to one rank as bf16 is to fp32: a divided layer's sum is of parts that are rounded. What is learnt stays equal on all ranks.
+TEST_P(ParallelTraining, LearnsInBf16WhatOneRankLearns) {
+    Settings settings = hundred_steps();
+    const Trained wide = train_divided({1, 1, 1}, settings, 0.1f).front();
+    settings.precision = Precision::bf16;
+    const Trained one = train_divided({1, 1, 1}, settings, 0.1f).front();
+    for (const Trained& rank : train_shape(settings, 0.1f)) {
+        ASSERT_EQ(rank.losses.size(), 100u);
+        double furthest = 0, from_wide = 0;
+        for (std::size_t step = 0; step < one.losses.size(); ++step) {
+            furthest = std::max(furthest, std::abs(rank.losses[step] / one.losses[step] - 1));
+            from_wide = std::max(from_wide, std::abs(rank.losses[step] / wide.losses[step] - 1));
+        }
+        EXPECT_LT(furthest, 0.01);
+        EXPECT_LT(from_wide, 0.01);
+        EXPECT_GT(from_wide, 1e-5) << "is that bf16?";
+        EXPECT_NEAR(rank.outcome.last.test_loss / one.outcome.last.test_loss, 1, 0.01);
+        EXPECT_TRUE(rank.outcome.equal_on_all_ranks);
+        RecordProperty("furthest", std::to_string(furthest));
+    }
+}
+
 // In whichever order the micro-batches go, and with a layer's activations made twice.
 TEST(PipelineTraining, HasTheSameBitsWithEachSchedule) {
     Settings settings = hundred_steps();

@@ -18,6 +18,7 @@
 
 #include "trainer/base/communicator.hpp"
 #include "trainer/base/partition.hpp"
+#include "trainer/parallel/bf16_sums.hpp"
 
 namespace dp::trainer {
 
@@ -66,6 +67,7 @@ class ThreadWorld {
         std::int64_t rank() const override { return rank_; }
         std::int64_t size() const override { return world_.size_; }
         Result<void> all_reduce(const Tensor& tensor, Reduction reduction) override {
+            if (tensor.type() == Type::bf16) return bf16_sums_.all_reduce(*this, tensor, reduction);
             if (tensor.type() == Type::f32) reduce<float>(tensor, reduction);
             if (tensor.type() == Type::f64) reduce<double>(tensor, reduction);
             if (tensor.type() == Type::i64) reduce<std::int64_t>(tensor, reduction);
@@ -86,6 +88,7 @@ class ThreadWorld {
         }
         // Whoever reads more than its part gets NaN.
         Result<void> reduce_scatter(const Tensor& tensor) override {
+            if (tensor.type() != Type::f32) return all_reduce(tensor, Reduction::sum);
             const Shard mine = shard_of(tensor.elements(), rank_, size());
             std::vector<float> sums(static_cast<std::size_t>(tensor.elements()),
                                     std::numeric_limits<float>::quiet_NaN());
@@ -141,6 +144,7 @@ class ThreadWorld {
      private:
         ThreadWorld& world_;
         std::int64_t rank_;
+        Bf16Sums bf16_sums_;
 
         // Everybody shows his numbers; each rank adds up one part of them, in the order of ranks, and writes
         // it to all.

@@ -14,6 +14,7 @@
 #include "trainer/base/communicator.hpp"
 #include "trainer/devices/device.hpp"
 #include "trainer/devices/gpu_share.hpp"
+#include "trainer/devices/nccl_group.hpp"
 
 namespace dp::trainer {
 
@@ -29,9 +30,8 @@ class CudaDevice : public Device {
     static Result<std::unique_ptr<Device>> open(const GpuShare& gpu, OperationLog* log);
     ~CudaDevice() override;
 
-    // NCCL between all ranks of the context's world, on this device's stream; both must outlive it. `survives`: as
-    // Communicator::survives_deaths(), if this NCCL can be aborted.
-    Result<std::unique_ptr<Communicator>> open_nccl(dp_context* context, bool survives);
+    // NCCL between the ranks of the group, on this device's stream; both must outlive it.
+    Result<std::unique_ptr<Communicator>> open_nccl(dp_context* context, const NcclGroup& group);
 
     std::string_view name() const override { return "cuda"; }
     DeviceFacts facts() const override;
@@ -56,6 +56,8 @@ class CudaDevice : public Device {
     void gelu_backward(In x, In dy, Out dx) override;
     void embed(In tokens, In table, In positions, Out y) override;
     void embed_backward(In tokens, In dy, InOut d_table, InOut d_positions) override;
+    void embed_part(In tokens, In table, Shard words, In positions, Out y) override;
+    void embed_part_backward(In tokens, In dy, Shard words, InOut d_table, InOut d_positions) override;
     void layer_norm(In x, In w, In b, Out y, Out saved) override;
     void layer_norm_backward(In x, In w, In saved, In dy, InOut dx, Out dw, Out db) override;
     void document_starts(In tokens, std::int32_t end, Out starts) override;
@@ -80,6 +82,9 @@ class CudaDevice : public Device {
     void dropout(In x, Dropout dropout, Out y) override;
     void softmax_cross_entropy(In logits, std::int64_t classes, In labels, float scale, InOut metrics,
                                Out d_logits) override;
+    void softmax_part(In logits, Shard words, In labels, Out notes) override;
+    void softmax_cross_entropy_of_parts(In logits, Shard words, In labels, In notes, float scale,
+                                        InOut metrics, Out d_logits) override;
     void squared_error(In prediction, In target, float scale, InOut metrics, Out d_prediction) override;
     void sigmoid_dice(In logits, In target, float scale, InOut metrics, Out d_logits) override;
     void copy_columns(In from, std::int64_t from_column, InOut to, std::int64_t to_column,

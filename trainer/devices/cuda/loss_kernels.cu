@@ -2,6 +2,8 @@
 //
 // CudaDevice's losses and their gradients, with their kernels. Each block writes its part of the metrics, and
 // one block then adds the parts up in order, so a loss has the same bits each time.
+#include <climits>
+
 #include "trainer/devices/cuda/launching.cuh"
 #include "trainer/devices/cuda/numbers.cuh"
 
@@ -100,6 +102,21 @@ struct Exponentials {
     }
 };
 
+// Run by a block: a row's gradient, possibly in the row's place. `label`: of a number of the row, or of none.
+template <typename T>
+__device__ void write_gradient(const T* row, std::int64_t count, std::int64_t label, float scale,
+                               float largest, float total, T* to) {
+    const bool alike =
+        (reinterpret_cast<std::uintptr_t>(to) - reinterpret_cast<std::uintptr_t>(row)) % 16 == 0;
+    for_each_of_row(row, count, [&](std::int64_t first, auto numbers) {
+        std::int64_t c = first;
+        for (float& number : numbers.at)
+            number = scale * (expf(number - largest) / total - (c++ == label ? 1.0f : 0.0f));
+        if (alike) return write_pack(to + first, numbers);
+        for (float number : numbers.at) write(to[first++], number);
+    });
+}
+
 // One block per row, for many classes. Reads the logits twice, writes the gradient once, possibly over them.
 template <typename T>
 __global__ void wide_cross_entropy_kernel(const T* logits, const std::int32_t* labels, std::int64_t classes,
@@ -124,16 +141,67 @@ __global__ void wide_cross_entropy_kernel(const T* logits, const std::int32_t* l
         parts[blockIdx.x] = {static_cast<double>(logf(total) - (own - largest)),
                              own == largest && all_better == 0 ? 1.0 : 0.0};
     if (gradient == nullptr) return;
-    T* to = gradient + blockIdx.x * length;
-    const bool alike =
-        (reinterpret_cast<std::uintptr_t>(to) - reinterpret_cast<std::uintptr_t>(row)) % 16 == 0;
-    for_each_of_row(row, classes, [&](std::int64_t first, auto numbers) {
-        std::int64_t c = first;
-        for (float& number : numbers.at)
-            number = scale * (expf(number - largest) / total - (c++ == label ? 1.0f : 0.0f));
-        if (alike) return write_pack(to + first, numbers);
-        for (float number : numbers.at) write(to[first++], number);
+    write_gradient(row, classes, label, scale, largest, total, gradient + blockIdx.x * length);
+}
+
+// Where ranks have parts of each row: what the others need of this one's. One block per row; reads the logits once.
+template <typename T>
+__global__ void softmax_part_kernel(const T* logits, std::int64_t length, Shard words,
+                                    const std::int32_t* labels, float* notes) {
+    const T* row = logits + blockIdx.x * length;
+    Exponentials thread;
+    float largest = -INFINITY;
+    int at = 0;  // of the first largest number of this thread, which gets its numbers in their order
+    for_each_of_row(row, words.count, [&](std::int64_t first, const auto& numbers) {
+        thread.add(numbers);
+        for (float number : numbers.at) {
+            if (number > largest) {
+                largest = number;
+                at = static_cast<int>(first);
+            }
+            ++first;
+        }
     });
+    __shared__ int best;
+    if (threadIdx.x == 0) best = INT_MAX;
+    const Exponentials all = thread.of_block();  // after which all threads see `best`
+    // The minimum does not depend on the order.
+    if (largest == all.largest) atomicMin(&best, at);
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    const std::int64_t label = labels[blockIdx.x] - words.first;
+    float* noted = notes + blockIdx.x * kSoftmaxNumbers;
+    noted[0] = all.largest;
+    noted[1] = static_cast<float>(words.first + best);
+    noted[2] = static_cast<float>(all.sum);
+    noted[3] = label >= 0 && label < words.count ? read(row[label]) : 0.0f;
+}
+
+// One block per row, each thread of which combines the ranks' notes in their order. Reads the logits once, writes the gradient once,
+// possibly over them.
+template <typename T>
+__global__ void cross_entropy_of_parts_kernel(const T* logits, std::int64_t length, Shard words,
+                                              const std::int32_t* labels, const float* notes,
+                                              std::int64_t ranks, float scale, Part* parts, T* gradient) {
+    const auto of_rank = [&](std::int64_t rank) {
+        return notes + (rank * gridDim.x + blockIdx.x) * kSoftmaxNumbers;
+    };
+    const float* best = of_rank(0);
+    for (std::int64_t rank = 1; rank < ranks; ++rank)
+        if (of_rank(rank)[0] > best[0]) best = of_rank(rank);
+    const float largest = best[0];
+    float total = 0, own = 0;
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+        total += of_rank(rank)[2] * expf(of_rank(rank)[0] - largest);
+        own += of_rank(rank)[3];
+    }
+    const std::int32_t label = labels[blockIdx.x];
+    if (threadIdx.x == 0)
+        parts[blockIdx.x] = {static_cast<double>(logf(total) - (own - largest)),
+                             best[1] == static_cast<float>(label) ? 1.0 : 0.0};
+    if (gradient == nullptr) return;
+    write_gradient(logits + blockIdx.x * length, words.count, label - words.first, scale, largest, total,
+                   gradient + blockIdx.x * length);
 }
 
 template <typename T>
@@ -199,6 +267,25 @@ void CudaDevice::softmax_cross_entropy(In logits, std::int64_t classes, In label
         }
     });
     launch(kWhat, add_parts_kernel, 1, kThreads, parts, blocks, metrics);
+}
+
+void CudaDevice::softmax_part(In logits, Shard words, In labels, Out notes) {
+    with_number(logits.type(), [&]<typename T>(T) {
+        launch("a part of softmax", softmax_part_kernel<T>, static_cast<unsigned>(labels.rows()), kThreads,
+               logits, logits.columns(), words, labels, notes);
+    });
+}
+
+void CudaDevice::softmax_cross_entropy_of_parts(In logits, Shard words, In labels, In notes, float scale,
+                                                InOut metrics, Out d_logits) {
+    constexpr const char* kWhat = "softmax cross-entropy of parts";
+    const auto rows = static_cast<unsigned>(labels.rows());
+    auto* parts = workspace<Part>(rows);
+    with_number(logits.type(), [&]<typename T>(T) {
+        launch(kWhat, cross_entropy_of_parts_kernel<T>, rows, kThreads, logits, logits.columns(), words,
+               labels, notes, notes.elements() / rows / kSoftmaxNumbers, scale, parts, d_logits);
+    });
+    launch(kWhat, add_parts_kernel, 1, kThreads, parts, rows, metrics);
 }
 
 void CudaDevice::squared_error(In prediction, In target, float scale, InOut metrics, Out d_prediction) {

@@ -10,8 +10,8 @@ extern "C" __attribute__((visibility("default"))) const dp::trainer::CudaModule*
     static const CudaModule module{
         kCudaModuleVersion, CudaDevice::open,
         // The device was made by open(): the trainer asks for NCCL only if its device is "cuda".
-        [](dp_context* context, Device& device, bool survives) {
-            return static_cast<CudaDevice&>(device).open_nccl(context, survives);
+        [](dp_context* context, Device& device, const NcclGroup& group) {
+            return static_cast<CudaDevice&>(device).open_nccl(context, group);
         }};
     return &module;
 }

@@ -10,6 +10,7 @@
 #include "trainer/base/communicator.hpp"
 #include "trainer/devices/device.hpp"
 #include "trainer/devices/gpu_share.hpp"
+#include "trainer/devices/nccl_group.hpp"
 #include "trainer/devices/operation_log.hpp"
 
 namespace dp::trainer {
@@ -17,10 +18,11 @@ namespace dp::trainer {
 struct CudaModule {
     int version;
     Result<std::unique_ptr<Device>> (*open)(const GpuShare& gpu, OperationLog* log);
-    Result<std::unique_ptr<Communicator>> (*open_nccl)(dp_context* context, Device& device, bool survives);
+    Result<std::unique_ptr<Communicator>> (*open_nccl)(dp_context* context, Device& device,
+                                                       const NcclGroup& group);
 };
 
-// Increase it with every change of CudaModule, Device, Communicator, Tensor, OperationLog or Error.
+// Increase it with every change of CudaModule, NcclGroup, Device, Communicator, Tensor, OperationLog or Error.
 inline constexpr int kCudaModuleVersion = 20;
 inline constexpr const char* kCudaModuleFile = "libdp-trainer-cuda.so";
 inline constexpr const char* kCudaModuleSymbol = "dp_trainer_cuda_module";

@@ -3,15 +3,34 @@
 // NCCL's all-reduce and all-gather on the device's stream, over libdp-nccl's communicator, which does not
 // block: a call may answer "in progress", and then its state is polled until it is done.
 //
+// Each group of ranks has communicators of its own from libdp-nccl, which gets their ids by the group and aborts them when a rank
+// dies. (ncclCommSplit would make them without libdp, which then could not abort them: a kernel of theirs would wait for the dead.)
+//
+// Messages between the stages of a pipeline. To NCCL a message is a kernel that ends when the other side's has taken part, and the
+// kernels of one communicator run one after another, whatever their streams. So over one communicator 1F1B would stop for ever: a
+// stage's second activations would wait for a stage that waits until its first gradients are taken, and the kernel that takes them is
+// queued behind those activations. Hence two communicators: a lane each: `up` has what goes to stages of higher numbers (activations), `down`
+// what goes to lower ones (gradients), each with a stream. Nothing then waits in a circle:
+// - In `up`, the messages of micro-batch i from stage s to s + 1 come, on both sides, after those of i - 1, and on the sender's after
+//   that of i from s - 1. All that a message waits for has a smaller (i, s). `down` likewise, with (i, -s).
+// - The device waits for a message only where it receives it, and, in wait_send(), where it writes to its memory again. It does so to
+//   activations in the micro-batch's slot, whose backward pass came after the next stage had received them; and to gradients in the
+//   next backward pass, when the stage before has had nothing else to do than to take them: it receives in the order of
+//   micro-batches, too, and none of its forward passes until then needs more of this stage.
+// The host never waits for another stage: join() connects all that send each other something, since NCCL connects two ranks at their
+// first message and waits for both.
+//
 // When a rank dies, the others' kernels are aborted (dp/nccl.h). Such a kernel ends as any other does, leaves garbage, and
 // passes it on to ranks that have not heard of the death yet, which take it for a result. So a rank confirms: once its own
 // kernels have ended and nothing was aborted on it, it takes part in one more sum, of a number that is new each time. The
 // sum is right only if every rank got that far. Where ranks survive others, each step's sums are confirmed before the
 // optimizer sees them. They still travel while the backward pass computes.
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "dp/nccl.h"
 #include "trainer/base/partition.hpp"
@@ -26,43 +45,55 @@ constexpr auto kQueueTimeout = std::chrono::minutes(2);
 
 class NcclCommunicator final : public Communicator {
  public:
-    NcclCommunicator(CudaDevice& device, bool survives)
-        : device_(device), survives_(survives && can_abort()) {}
+    NcclCommunicator(CudaDevice& device, const NcclGroup& group)
+        : device_(device), group_(group), survives_(group.survives && can_abort()) {}
 
     Result<void> join(dp_context* context) {
-        constexpr const char* kWhat = "creating a stream for the all-reduce";
-        DP_TRY(done(cudaStreamCreateWithFlags(&aside_, cudaStreamNonBlocking), kWhat));
-        DP_TRY(done(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), kWhat));
-        if (dp_nccl_communicator(context, nullptr, &comm_, DP_TIMEOUT_DEFAULT) != DP_OK)
-            return fail(Fault::world, dp_last_error());
+        DP_TRY(make_event(event_));
         const dp_world* world = dp_get_world(context);
         rank_ = world->rank;
         size_ = world->size;
+        if (!group_.members.empty()) {
+            rank_ = std::ranges::find(group_.members, world->rank) - group_.members.begin();
+            size_ = static_cast<std::int64_t>(group_.members.size());
+        }
+        comm_ = DP_TRY(open(context, group_.name));
         ticket_ = device_.make(Type::i64, {1});
+        if (group_.sends) {
+            for (Direction* one : {&up_, &down_}) {
+                one->comm = DP_TRY(open(context, group_.name + (one == &up_ ? "/up" : "/down")));
+                DP_TRY(make_stream(one->stream));
+            }
+            DP_TRY(connect(up_, +1));
+            DP_TRY(connect(down_, -1));
+        }
         return device_.status();
     }
 
     // Ignores results: the process, or its generation, is about to end.
     ~NcclCommunicator() override {
-        if (comm_ != nullptr) end_communicator();
+        for (const ncclComm_t one : {comm_, up_.comm, down_.comm})
+            if (one != nullptr) end_communicator(one);
         ticket_ = kept_ = {};
+        for (const Sent& one : sent_) cudaEventDestroy(one.sent);
         if (event_ != nullptr) cudaEventDestroy(event_);
-        if (aside_ != nullptr) cudaStreamDestroy(aside_);
+        for (const cudaStream_t one : {aside_, up_.stream, down_.stream})
+            if (one != nullptr) cudaStreamDestroy(one);
     }
 
-    void end_communicator() {
+    void end_communicator(ncclComm_t comm) {
         // Destroying waits for the peers. If something has failed already they may be gone, so abort.
-        const bool ended = dp_nccl_release(comm_) == 0;
+        const bool ended = dp_nccl_release(comm) == 0;
         if (ended || failed_ || !device_.status()) {
-            ncclCommAbort(comm_);
+            ncclCommAbort(comm);
             return;
         }
-        ncclResult_t state = ncclCommFinalize(comm_);
-        if (state == ncclInProgress) state = settle();
+        ncclResult_t state = ncclCommFinalize(comm);
+        if (state == ncclInProgress) state = settle(comm);
         if (state == ncclSuccess) {
-            ncclCommDestroy(comm_);
+            ncclCommDestroy(comm);
         } else {
-            ncclCommAbort(comm_);
+            ncclCommAbort(comm);
         }
     }
 
@@ -122,12 +153,50 @@ class NcclCommunicator final : public Communicator {
 
     // On a separate stream, after what the device has queued so far.
     Result<void> start_all_reduce(const Tensor& tensor) override {
+        if (aside_ == nullptr) DP_TRY(make_stream(aside_));
         DP_TRY(wait(device_.stream(), aside_));
         return queue(tensor, Reduction::sum, aside_);
     }
     Result<void> wait_all_reduces() override {
-        DP_TRY(wait(aside_, device_.stream()));
+        if (aside_ != nullptr) DP_TRY(wait(aside_, device_.stream()));
         return confirm();
+    }
+
+    Result<void> start_send(const Tensor& tensor, std::int64_t to, Lane lane) override {
+        const Direction& direction = lane == Lane::activations ? up_ : down_;
+        DP_TRY(wait(device_.stream(), direction.stream));
+        DP_TRY(settled("sending",
+                       ncclSend(tensor.data<void>(), tensor.bytes(), ncclChar, static_cast<int>(to),
+                                direction.comm, direction.stream),
+                       direction.comm));
+        Sent sent{tensor, nullptr};
+        DP_TRY(make_event(sent.sent));
+        sent_.push_back(sent);
+        return done(cudaEventRecord(sent.sent, direction.stream), "noting that a message is sent");
+    }
+    // What the device does next comes after it; the host does not wait.
+    Result<void> wait_send(const Tensor& tensor) override {
+        for (auto one = sent_.begin(); one != sent_.end();) {
+            if (one->tensor.data<void>() != tensor.data<void>()) {
+                ++one;
+                continue;
+            }
+            const auto waits = cudaStreamWaitEvent(device_.stream(), one->sent, 0);
+            cudaEventDestroy(one->sent);  // CUDA keeps what is needed until the wait has ended
+            one = sent_.erase(one);
+            DP_TRY(done(waits, "waiting until a message is sent"));
+        }
+        return device_.status();
+    }
+    // Into memory that the device may still have been reading.
+    Result<void> receive(const Tensor& tensor, std::int64_t from, Lane lane) override {
+        const Direction& direction = lane == Lane::activations ? up_ : down_;
+        DP_TRY(wait(device_.stream(), direction.stream));
+        DP_TRY(settled("receiving",
+                       ncclRecv(tensor.data<void>(), tensor.bytes(), ncclChar, static_cast<int>(from),
+                                direction.comm, direction.stream),
+                       direction.comm));
+        return wait(direction.stream, device_.stream());
     }
 
     Result<void> confirm() override {
@@ -144,16 +213,73 @@ class NcclCommunicator final : public Communicator {
     }
 
  private:
+    struct Direction {
+        ncclComm_t comm = nullptr;
+        cudaStream_t stream = nullptr;
+    };
+    // A message that nobody has waited for, and when it is sent.
+    struct Sent {
+        Tensor tensor;
+        cudaEvent_t sent;
+    };
+
     CudaDevice& device_;
+    const NcclGroup group_;
     const bool survives_;
     ncclComm_t comm_ = nullptr;
     std::int64_t rank_ = 0, size_ = 1;
     cudaStream_t aside_ = nullptr;
     cudaEvent_t event_ = nullptr;
+    Direction up_, down_;
+    std::vector<Sent> sent_;
     Tensor ticket_;  // of confirm(): i64 [1]
     Tensor kept_;    // this rank's part of what is gathered: parameters
     std::uint64_t confirmed_ = 0;
     bool failed_ = false;
+
+    Result<ncclComm_t> open(dp_context* context, const std::string& name) {
+        const dp_group group{name.c_str(), group_.members.data(), group_.members.size()};
+        ncclComm_t comm = nullptr;
+        if (dp_nccl_communicator(context, group_.members.empty() ? nullptr : &group, &comm,
+                                 DP_TIMEOUT_DEFAULT) != DP_OK)
+            return fail(Fault::world, dp_last_error());
+        return comm;
+    }
+    Result<void> make_stream(cudaStream_t& stream) {
+        return done(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream for NCCL");
+    }
+    Result<void> make_event(cudaEvent_t& event) {
+        return done(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event for NCCL");
+    }
+
+    // A first message from each stage to the next one in this direction, and from one end to the other, which exchange gradients
+    // (training/train_step.cpp).
+    Result<void> connect(const Direction& direction, std::int64_t step) {
+        const std::int64_t first = step > 0 ? 0 : size_ - 1, last = size_ - 1 - first;
+        const Tensor byte = device_.make(Type::u8, {2});
+        DP_TRY(wait(device_.stream(), direction.stream));
+        ncclResult_t begun = ncclGroupStart();
+        const auto note = [&](ncclResult_t result) {
+            if (begun == ncclSuccess && result != ncclInProgress) begun = result;
+        };
+        const auto send = [&](std::int64_t to) {
+            note(ncclSend(byte.data<void>(), 1, ncclChar, static_cast<int>(to), direction.comm,
+                          direction.stream));
+        };
+        const auto receive = [&](std::int64_t from) {
+            note(ncclRecv(byte.data<char>() + 1, 1, ncclChar, static_cast<int>(from), direction.comm,
+                          direction.stream));
+        };
+        if (rank_ != first) receive(rank_ - step);
+        if (rank_ != last) send(rank_ + step);
+        if (size_ > 2 && rank_ == first) send(last);
+        if (size_ > 2 && rank_ == last) receive(first);
+        const ncclResult_t ended = ncclGroupEnd();
+        DP_TRY(settled("connecting the stages", begun == ncclSuccess ? ended : begun, direction.comm));
+        DP_TRY(wait(direction.stream, device_.stream()));
+        device_.synchronize();  // until then `byte` is needed
+        return device_.status();
+    }
 
     // Without ncclCommRevoke, a kernel that waits for a dead rank holds the process up until it is killed.
     static bool can_abort() {
@@ -205,29 +331,31 @@ class NcclCommunicator final : public Communicator {
         ncclDataType_t type = ncclFloat32;
         if (tensor.type() == Type::f64) type = ncclFloat64;
         if (tensor.type() == Type::i64) type = ncclInt64;
+        if (tensor.type() == Type::bf16) type = ncclBfloat16;  // it may round at each rank
         void* data = tensor.data<void>();
         return settled("all-reduce",
                        ncclAllReduce(data, data, static_cast<std::size_t>(tensor.elements()), type,
                                      reduction == Reduction::sum ? ncclSum : ncclMax, comm_, stream));
     }
 
-    // The outcome of a call with this result.
-    Result<void> settled(const char* what, ncclResult_t result) {
-        if (result == ncclInProgress) result = settle();
+    Result<void> settled(const char* what, ncclResult_t result) { return settled(what, result, comm_); }
+    // The outcome of a call on that communicator with this result.
+    Result<void> settled(const char* what, ncclResult_t result, ncclComm_t comm) {
+        if (result == ncclInProgress) result = settle(comm);
         if (result == ncclSuccess) return {};
         failed_ = true;
-        const char* last = ncclGetLastError(comm_);
+        const char* last = ncclGetLastError(comm);
         return fail(Fault::world, std::string(what) + " over NCCL failed: " + ncclGetErrorString(result) +
                                       (last != nullptr && *last != '\0' ? ": " : "") +
                                       (last != nullptr ? last : "") + "; NCCL_DEBUG=INFO shows more");
     }
 
     // Waits until the last call is no longer in progress.
-    ncclResult_t settle() {
+    ncclResult_t settle(ncclComm_t comm) {
         const auto deadline = std::chrono::steady_clock::now() + kQueueTimeout;
         while (std::chrono::steady_clock::now() < deadline) {
             ncclResult_t state = ncclSuccess;
-            if (const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state); asked != ncclSuccess)
+            if (const ncclResult_t asked = ncclCommGetAsyncError(comm, &state); asked != ncclSuccess)
                 return asked;
             if (state != ncclInProgress) return state;
             std::this_thread::yield();
@@ -238,8 +366,8 @@ class NcclCommunicator final : public Communicator {
 
 }  // namespace
 
-Result<std::unique_ptr<Communicator>> CudaDevice::open_nccl(dp_context* context, bool survives) {
-    auto made = std::make_unique<NcclCommunicator>(*this, survives);
+Result<std::unique_ptr<Communicator>> CudaDevice::open_nccl(dp_context* context, const NcclGroup& group) {
+    auto made = std::make_unique<NcclCommunicator>(*this, group);
     DP_TRY(made->join(context));
     return made;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // NCCL between emulated GPUs, as far as libdp-nccl and the trainer call it. Whoever makes the unique id serves: it
-// gets what each rank brings to a collective, in the order of the ranks, and sends all of them the result.
+// gets what each rank brings to a collective, in the order of the ranks, and sends all of them the result. A message between two
+// ranks ends on both when both have come to it, as NCCL's may, and what one communicator has queued is done one after another.
 //
 // A collective goes on after its call, and its end is like NCCL's also where a rank dies: the others wait for it until
 // their communicator is revoked or aborted. Then it ends as if it had succeeded and leaves garbage; and a rank that has
@@ -35,13 +36,13 @@ namespace {
 
 constexpr char kGarbage = 0x55;  // a finite number in every type
 
-enum class Kind : std::uint32_t { hello, reduce, gather, broadcast, aborted };
+enum class Kind : std::uint32_t { hello, reduce, gather, broadcast, send, receive, aborted };
 
 // What a rank sends before its bytes.
 struct Head {
     Kind kind = Kind::hello;
-    std::uint32_t rank = 0;  // or the root of a broadcast
-    std::uint32_t size = 0;
+    std::uint32_t rank = 0;  // or the root of a broadcast, or who sends or receives with it
+    std::uint32_t size = 0;  // or the bytes to receive
     ncclDataType_t type = ncclChar;
     ncclRedOp_t reduction = ncclSum;
     std::uint64_t bytes = 0;  // that follow
@@ -78,6 +79,30 @@ void send_at_once(int socket) {
     setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
 }
 
+struct Bf16 {
+    std::uint16_t bits = 0;
+
+    float wide() const {
+        const auto all = static_cast<std::uint32_t>(bits) << 16;
+        float number;
+        std::memcpy(&number, &all, sizeof number);
+        return number;
+    }
+    // Rounded at each rank, to nearest, as NCCL does.
+    Bf16& operator+=(const Bf16& other) {
+        const float sum = wide() + other.wide();
+        std::uint32_t all;
+        std::memcpy(&all, &sum, sizeof all);
+        bits = static_cast<std::uint16_t>((all + 0x7FFF + ((all >> 16) & 1)) >> 16);
+        return *this;
+    }
+    bool operator<(const Bf16& other) const { return wide() < other.wide(); }
+};
+
+std::size_t size_of(ncclDataType_t type) {
+    return type == ncclBfloat16 ? 2 : type == ncclFloat32 ? 4 : 8;
+}
+
 // ---- the server, in the process that made the id
 
 template <typename Number>
@@ -105,12 +130,18 @@ std::vector<char> combined(const std::vector<Head>& heads, std::vector<std::vect
             result.insert(result.end(), brought[rank].begin(), brought[rank].end());
         else if (head.type == ncclFloat32)
             reduce_into<float>(result, brought[rank], is_max);
+        else if (head.type == ncclBfloat16)
+            reduce_into<Bf16>(result, brought[rank], is_max);
         else if (head.type == ncclFloat64)
             reduce_into<double>(result, brought[rank], is_max);
         else
             reduce_into<std::uint64_t>(result, brought[rank], is_max);
     }
     return result;
+}
+
+bool is_message(Kind kind) {
+    return kind == Kind::send || kind == Kind::receive;
 }
 
 // What that rank says and brings.
@@ -123,7 +154,10 @@ bool receive(int socket, std::size_t rank, Head& head, std::vector<char>& brough
 // Gives garbage for all that comes, after a rank has aborted.
 void give_garbage(std::vector<int> ranks, const std::vector<bool>& waits, const std::vector<Head>& heads) {
     const auto answer = [](int socket, const Head& head, std::size_t size) {
-        const std::vector<char> garbage(head.bytes * (head.kind == Kind::gather ? size : 1), kGarbage);
+        std::size_t bytes = head.bytes * (head.kind == Kind::gather ? size : 1);
+        if (head.kind == Kind::send) bytes = 0;
+        if (head.kind == Kind::receive) bytes = head.size;
+        const std::vector<char> garbage(bytes, kGarbage);
         const Head result{.kind = head.kind, .bytes = garbage.size()};
         send_all(socket, &result, sizeof result);
         send_all(socket, garbage.data(), garbage.size());
@@ -161,35 +195,45 @@ void serve(int listener) {
     close(listener);
     const Head ready;
     for (const int socket : ranks) send_all(socket, &ready, sizeof ready);
+    std::vector<Head> heads(ranks.size());
+    std::vector<std::vector<char>> brought(ranks.size());
+    std::vector<bool> waits(ranks.size());
+    std::vector<pollfd> all;
+    for (const int socket : ranks) all.push_back({socket, POLLIN, 0});
+    const auto answer = [&](std::size_t rank, const std::vector<char>& result) {
+        const Head head{.kind = heads[rank].kind, .bytes = result.size()};
+        waits[rank] = false;
+        send_all(ranks[rank], &head, sizeof head);
+        send_all(ranks[rank], result.data(), result.size());
+    };
     for (;;) {
-        std::vector<Head> heads(ranks.size());
-        std::vector<std::vector<char>> brought(ranks.size());
-        std::vector<bool> waits(ranks.size());
-        std::vector<pollfd> all;
-        for (const int socket : ranks) all.push_back({socket, POLLIN, 0});
-        for (std::size_t missing = ranks.size(); missing > 0;) {
-            poll(all.data(), all.size(), -1);
-            for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-                if (all[rank].revents == 0) continue;
-                Head head;
-                std::vector<char> bytes;
-                if (!receive(ranks[rank], rank, head, bytes)) {
-                    all[rank].fd = -1;  // the others wait for it for ever
-                    continue;
-                }
-                if (head.kind == Kind::aborted) return give_garbage(ranks, waits, heads);
-                heads[rank] = head;
-                brought[rank] = std::move(bytes);
-                waits[rank] = true;
-                --missing;
+        poll(all.data(), all.size(), -1);
+        for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+            if (all[rank].revents == 0) continue;
+            Head head;
+            std::vector<char> bytes;
+            if (!receive(ranks[rank], rank, head, bytes)) {
+                all[rank].fd = -1;  // the others wait for it for ever
+                continue;
             }
+            if (head.kind == Kind::aborted) return give_garbage(ranks, waits, heads);
+            heads[rank] = head;
+            brought[rank] = std::move(bytes);
+            waits[rank] = true;
+            if (!is_message(head.kind)) continue;
+            const std::size_t other = head.rank;
+            if (!waits[other] || !is_message(heads[other].kind) || heads[other].rank != rank ||
+                heads[other].kind == head.kind)
+                continue;
+            const std::size_t sender = head.kind == Kind::send ? rank : other;
+            answer(rank + other - sender, brought[sender]);
+            answer(sender, {});
         }
+        const auto is_collective = [](const Head& head) { return !is_message(head.kind); };
+        if (!std::ranges::all_of(waits, std::identity()) || !std::ranges::all_of(heads, is_collective))
+            continue;
         const std::vector<char> result = combined(heads, brought);
-        const Head head{.kind = heads.front().kind, .bytes = result.size()};
-        for (const int socket : ranks) {
-            send_all(socket, &head, sizeof head);
-            send_all(socket, result.data(), result.size());
-        }
+        for (std::size_t rank = 0; rank < ranks.size(); ++rank) answer(rank, result);
     }
 }
 
@@ -378,7 +422,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 
 ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type,
                            ncclRedOp_t reduction, ncclComm_t comm, cudaStream_t stream) {
-    const std::size_t bytes = count * (type == ncclFloat32 ? 4 : 8);
+    const std::size_t bytes = count * size_of(type);
     return comm->queue({.kind = Kind::reduce, .type = type, .reduction = reduction, .bytes = bytes}, from, to,
                        bytes, stream);
 }
@@ -391,6 +435,18 @@ ncclResult_t ncclBroadcast(const void* from, void* to, size_t bytes, ncclDataTyp
                            ncclComm_t comm, cudaStream_t stream) {
     return comm->queue({.kind = Kind::broadcast, .rank = static_cast<std::uint32_t>(root), .bytes = bytes},
                        from, to, bytes, stream);
+}
+ncclResult_t ncclSend(const void* from, size_t bytes, ncclDataType_t, int to, ncclComm_t comm,
+                      cudaStream_t stream) {
+    return comm->queue({.kind = Kind::send, .rank = static_cast<std::uint32_t>(to), .bytes = bytes}, from,
+                       nullptr, 0, stream);
+}
+ncclResult_t ncclRecv(void* to, size_t bytes, ncclDataType_t, int from, ncclComm_t comm,
+                      cudaStream_t stream) {
+    return comm->queue({.kind = Kind::receive,
+                        .rank = static_cast<std::uint32_t>(from),
+                        .size = static_cast<std::uint32_t>(bytes)},
+                       nullptr, to, bytes, stream);
 }
 // What is queued never waits for what is queued later, so a group is as good as its parts.
 ncclResult_t ncclGroupStart() {

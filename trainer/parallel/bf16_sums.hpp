@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sums of bf16 numbers in host memory, over a communicator that adds f32. gloo.cpp and node_communicator.cpp have one.
+//
+// Such sums are of activations and their gradients, where ranks divide a layer: each has rounded its part to bf16, as Megatron-LM's
+// ranks have. Here they are widened and added in f32, and the sum is rounded once, however many ranks there are and wherever they lie.
+// On GPUs NCCL gets the bf16 numbers, as from Megatron-LM, for half the bytes, and may round at each rank. The gradients of parameters,
+// which ranks with other samples sum, are f32 in any precision.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "trainer/base/bfloat16.hpp"
+#include "trainer/base/communicator.hpp"
+
+namespace dp::trainer {
+
+class Bf16Sums {
+ public:
+    // As Communicator::all_reduce(), which `ranks` does of f32.
+    Result<void> all_reduce(Communicator& ranks, const Tensor& tensor, Reduction reduction) {
+        const auto count = static_cast<std::size_t>(tensor.elements());
+        if (wide_.size() < count) wide_.resize(count);
+        auto* const numbers = tensor.data<Bfloat16>();
+        std::transform(numbers, numbers + count, wide_.begin(), to_float);
+        const std::shared_ptr<void> memory(wide_.data(), [](void*) {});
+        DP_TRY(ranks.all_reduce(Tensor(memory, Type::f32, {tensor.elements()}), reduction));
+        std::transform(wide_.data(), wide_.data() + count, numbers, to_bfloat16);
+        return {};
+    }
+
+ private:
+    std::vector<float> wide_;  // of the largest tensor so far
+};
+
+}  // namespace dp::trainer
