@@ -127,8 +127,8 @@ TEST_P(ThroughHostOn, SumsAndGathersAsTheCommunicatorUnderIt) {
         for (const std::int64_t round : {1, 2}) {
             EXPECT_TRUE(ranks->wait_send(sent));
             on.upload(std::vector<float>(5, static_cast<float>(10 * between.rank() + round)).data(), sent);
-            EXPECT_TRUE(ranks->start_send(sent, next));
-            EXPECT_TRUE(ranks->receive(got, last));
+            EXPECT_TRUE(ranks->start_send(sent, next, Lane::activations));
+            EXPECT_TRUE(ranks->receive(got, last, Lane::activations));
             EXPECT_EQ(on.values_of<float>(got), std::vector<float>(5, static_cast<float>(10 * last + round)));
         }
         EXPECT_TRUE(ranks->wait_send(sent));
