@@ -54,7 +54,7 @@ class Communicator {
     // rank calls, in the same order; no asynchronous sum may be in progress.
     virtual Result<void> broadcast(const Tensor& tensor, std::int64_t root) = 0;
 
-    // An asynchronous sum, not of bf16: nobody touches the tensor before wait_all_reduces(). Every rank starts the same
+    // An asynchronous sum, in host memory not of bf16: nobody touches the tensor before wait_all_reduces(). Every rank starts the same
     // sums in the same order, also relative to its other collectives.
     virtual Result<void> start_all_reduce(const Tensor& tensor) { return all_reduce(tensor, Reduction::sum); }
     // The same for several tensors, together if that is cheaper.

@@ -82,10 +82,17 @@ class GlobalMetrics {
     void add_up(const Tensor& sums) {
         communicate([&] { return run_.ranks.data.small_all_reduce(sums); });
     }
+    // A GPU sums beside what it does meanwhile. On CPUs a thread that summed would take its time from the one that computes.
     void start_tensor_sum(const Tensor& tensor) {
-        communicate([&] { return run_.ranks.tensor.all_reduce(tensor, Reduction::sum); });
+        Communicator& ranks = run_.ranks.tensor;
+        communicate([&] {
+            return sums_beside() ? ranks.start_all_reduce(tensor) : ranks.all_reduce(tensor, Reduction::sum);
+        });
     }
-    void wait_tensor_sums() {}
+    void wait_tensor_sums() {
+        if (sums_beside()) communicate([&] { return run_.ranks.tensor.wait_all_reduces(); });
+    }
+    bool sums_beside() const { return run_.device.name() == "cuda"; }
     StageNeighbours neighbours() {
         Communicator& stages = run_.ranks.pipeline;
         using Side = StageNeighbours::Side;
