@@ -32,8 +32,8 @@ struct NativeStack {
     std::string incomplete;
 };
 
-// A process takes at most this long.
-inline constexpr std::chrono::milliseconds kNativePatience{300};
+// A process takes at most this long: a few milliseconds where there are CPUs, more on a node that is busy.
+inline constexpr std::chrono::milliseconds kNativePatience{600};
 using NativeClock = std::chrono::steady_clock;
 
 class NativeReader {
