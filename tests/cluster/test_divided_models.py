@@ -80,11 +80,14 @@ def test_ranks_that_divide_a_model_in_bf16_learn_what_one_learns(cluster, divisi
     assert result["precision"] == "bf16" and result["global_batch_size"] == 8 and result["parameters_equal_on_all_ranks"] is True
 
 
-@pytest.mark.parametrize("division, per_node", [(["--dp-pipeline=2"], 4), (["--dp-pipeline=2"], 3), (["--dp-tensor=2"], 4), (["--dp-tensor=2"], 3)])
-def test_copies_stay_equal_where_groups_add_in_other_orders(cluster, division, per_node):
-    """Three ranks with other samples each, who are not on the same nodes in one stage as in the other: sums of three numbers depend on their order."""
-    done = cluster.run(["srun", "-N2", "-n6", "--distribution=block:block", f"--ntasks-per-node={per_node}", "--dp-world=auto", *division, TRAINER, *GPT,
-                        "--steps=20", "--batch-size=2", "--accumulate=2"], cwd="/home/alice", timeout=120)
+@pytest.mark.parametrize("ranks, division, per_node, words", [
+    (6, "--dp-pipeline=2", 4, []), (6, "--dp-pipeline=2", 3, []), (6, "--dp-tensor=2", 4, []), (6, "--dp-tensor=2", 3, []),
+    (8, "--dp-tensor=4", 5, ["--sequence-parallel"])])
+def test_copies_stay_equal_where_groups_add_in_other_orders(cluster, ranks, division, per_node, words):
+    """Three ranks with other samples each, who are not on the same nodes in one stage as in the other: sums of three numbers depend on their order.
+    So do the sums of four ranks with other tokens, of which one group is on one node, and the other on two."""
+    done = cluster.run(["srun", "-N2", f"-n{ranks}", "--distribution=block:block", f"--ntasks-per-node={per_node}", "--dp-world=auto", division, TRAINER,
+                        *GPT, *words, "--steps=20", "--batch-size=2", "--accumulate=2"], cwd="/home/alice", timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     assert summary(done)["parameters_equal_on_all_ranks"] is True
 
@@ -178,6 +181,7 @@ def test_ranks_with_other_cpus_do_not_divide_a_model(cluster):
 
 
 @pytest.mark.parametrize("words", [["--deterministic"], ["--shard-optimizer"], ["--accumulate=2", "--batch-size=2"], ["--profile=divided.profile"],
+                                   ["--sequence-parallel", "--profile=divided.profile"],
                                    ["--dump-parameters=divided.f32"]])
 def test_it_goes_with_other_options(cluster, alone, words):
     result = summary(train(cluster, 4, "--dp-tensor=2", "--steps=40", "--batch-size=4", *words))

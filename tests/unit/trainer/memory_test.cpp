@@ -152,15 +152,14 @@ TEST(MemoryEstimate, OfADividedModelIsWithinATenthOfWhatItsRanksAllocate) {
                 const auto done = repeat_step(info, *model, data, settings, *device, ranks, 1, nobody);
                 const std::lock_guard lock(mutex);
                 ASSERT_TRUE(done) << done.error().message;
-                // A step does not take what checkpoints and the end need of this room.
-                constexpr std::int64_t kRoom = 6 << 20;
-                const std::int64_t peak = device->memory().peak();
+                // Of the room for what ranks exchange, most is for checkpoints and the end.
+                constexpr std::int64_t kRoom = 6 << 20, kOfAStep = 64 << 10;
+                const std::int64_t peak = device->memory().peak(), counted = needs.total() - kRoom;
                 const std::string what = fmt::format(
                     "tensor {} stages {}, tokens {}, recompute {}: {}, really {}", one.parallel.tensor,
                     one.parallel.pipeline, divides_tokens, one.recompute, needs_text(needs), size_text(peak));
-                EXPECT_GE(needs.total(), peak) << what;
-                EXPECT_LT(static_cast<double>(needs.total() - kRoom) / static_cast<double>(peak), 1.1)
-                    << what;
+                EXPECT_GE(counted + kOfAStep, peak) << what;
+                EXPECT_LT(static_cast<double>(counted) / static_cast<double>(peak), 1.1) << what;
                 peaks[divides_tokens] = std::max(peaks[divides_tokens], peak);
             });
         }
