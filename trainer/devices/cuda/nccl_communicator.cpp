@@ -17,6 +17,8 @@
 //   activations in the micro-batch's slot, whose backward pass came after the next stage had received them; and to gradients in the
 //   next backward pass, when the stage before has had nothing else to do than to take them: it receives in the order of
 //   micro-batches, too, and none of its forward passes until then needs more of this stage.
+// - Kernels that wait each hold some SMs, which the others then do not have: at most one of `up`, one of `down`, one of the sums that
+//   go on beside, and one on the device's stream at a time.
 // The host never waits for another stage: join() connects all that send each other something, since NCCL connects two ranks at their
 // first message and waits for both.
 //
@@ -64,8 +66,8 @@ class NcclCommunicator final : public Communicator {
                 one->comm = DP_TRY(open(context, group_.name + (one == &up_ ? "/up" : "/down")));
                 DP_TRY(make_stream(one->stream));
             }
-            DP_TRY(connect(up_, +1));
-            DP_TRY(connect(down_, -1));
+            DP_TRY(connect_stages(up_, +1));
+            DP_TRY(connect_stages(down_, -1));
         }
         return device_.status();
     }
@@ -254,7 +256,7 @@ class NcclCommunicator final : public Communicator {
 
     // A first message from each stage to the next one in this direction, and from one end to the other, which exchange gradients
     // (training/train_step.cpp).
-    Result<void> connect(const Direction& direction, std::int64_t step) {
+    Result<void> connect_stages(const Direction& direction, std::int64_t step) {
         const std::int64_t first = step > 0 ? 0 : size_ - 1, last = size_ - 1 - first;
         const Tensor byte = device_.make(Type::u8, {2});
         DP_TRY(wait(device_.stream(), direction.stream));
