@@ -102,10 +102,11 @@ struct Run {
     // Says what is trained; an error if it does not fit, or an output of its end cannot be written.
     Result<void> check(const LaunchContext& here, const Plan* plan) {
         report.line(describe(prepared, ranks));
-        if (options.training.precision == Precision::bf16 && device.name() == "cpu")
+        if (options.training.precision == Precision::bf16 && device.copies_bf16())
             report.line(
-                "the CPU computes bf16 in fp32 copies, slower than fp32 and with more memory: use it to see "
-                "what training in bf16 gives");
+                "this CPU multiplies no bf16: it computes on fp32 copies, slower than fp32 and with more "
+                "memory; use "
+                "it to see what training in bf16 gives");
         const auto common = DP_TRY(common_memory(available_here(device, here),
                                                  plan != nullptr ? std::optional(plan->peak) : std::nullopt,
                                                  device, ranks.world));

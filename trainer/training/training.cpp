@@ -405,8 +405,9 @@ class LiveRun final : public Remains {
 
 void place_model(Model& model, const Settings& settings, std::optional<std::uint64_t> seed, Device& device) {
     const std::int64_t rows = std::max(settings.batch, test_batch_of(model, settings.batch));
-    model.place(device, seed, rows, type_of(settings.precision));
-    device.reserve_convolution_scratch(model.convolution_scratch(device, rows));
+    const Type type = type_of(settings.precision);
+    model.place(device, seed, rows, type);
+    device.reserve_convolution_scratch(model.convolution_scratch(device, rows, type));
     if (settings.precision == Precision::bf16) device.reserve_copies(model.widest_operation(rows));
 }
 

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "devices.hpp"
+#include "trainer/devices/cpu/bf16_products.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -121,25 +122,30 @@ INSTANTIATE_ON_EACH_DEVICE(ConvertTest);
 
 // The CPU's float32 copies are taken again by the next operation, and counted.
 TEST(CpuBfloat16, TakesMemoryForItsLargestOperationOnce) {
-    const auto device = open_cpu(1);
+    const auto device = open_cpu_with(Bf16Products::on_copies, 1);
     const auto make = [&](std::int64_t rows) { return device->make(Type::bf16, {rows, 64}); };
-    const Tensor small = make(10), large = make(1000), result = make(1000);
+    const Tensor small = make(10), large = make(1000), result = make(1000), weights = make(64);
+    const auto multiply = [&](const Tensor& x) {
+        device->linear(x, weights, {}, Activation::none, result.first_rows(x.rows()));
+    };
     const std::int64_t tensors = device->memory().held();
-    device->gelu(small, result.first_rows(10));
-    EXPECT_EQ(device->memory().held() - tensors, 2 * 10 * 64 * 4);
-    device->gelu(large, result);
+    multiply(small);
+    EXPECT_EQ(device->memory().held() - tensors, (2 * 10 + 64) * 64 * 4);
+    multiply(large);
     const std::int64_t most = device->memory().held() - tensors;
-    EXPECT_EQ(most, 2 * 1000 * 64 * 4);
-    for (int i = 0; i < 3; ++i) device->gelu(i == 1 ? small : large, i == 1 ? result.first_rows(10) : result);
+    EXPECT_EQ(most, (2 * 1000 + 64) * 64 * 4);
+    for (int i = 0; i < 3; ++i) multiply(i == 1 ? small : large);
+    device->gelu(large, result);  // a loop needs no copies
     EXPECT_EQ(device->memory().held() - tensors, most);
     EXPECT_TRUE(device->status());
 }
 
 TEST(CpuBfloat16, WithoutThatMemoryTheDeviceIsOutOfMemory) {
-    const auto device = open_cpu(1);
-    const Tensor x = device->make(Type::bf16, {1000}), y = device->make(Type::bf16, {1000});
-    device->memory().set_limit(device->memory().held() + 5000);  // enough for one of the two copies
-    device->gelu(x, y);
+    const auto device = open_cpu_with(Bf16Products::on_copies, 1);
+    const Tensor x = device->make(Type::bf16, {1000, 1}), y = device->make(Type::bf16, {1000, 1}),
+                 w = device->make(Type::bf16, {1, 1});
+    device->memory().set_limit(device->memory().held() + 5000);  // enough for one of the two large copies
+    device->linear(x, w, {}, Activation::none, y);
     ASSERT_FALSE(device->status());
     EXPECT_EQ(device->status().error().fault, Fault::device);
     device->add(x, y);  // must not crash

@@ -7,11 +7,12 @@
 
 #include <algorithm>
 #include <array>
-#include <dnnl.hpp>
 #include <map>
 #include <tuple>
 #include <unordered_map>
 #include <vector>
+
+#include "trainer/devices/cpu/onednn.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -21,12 +22,12 @@ using Tag = memory::format_tag;
 
 constexpr auto kAlgorithm = dnnl::algorithm::convolution_direct;
 
-memory::desc plain(const memory::dims& dims, Tag tag) {
-    return {dims, memory::data_type::f32, tag};
+memory::desc plain(const memory::dims& dims, Tag tag, Type type) {
+    return {dims, cpu::onednn_type(type), tag};
 }
 // Any layout that suits oneDNN.
-memory::desc any(const memory::dims& dims) {
-    return {dims, memory::data_type::f32, Tag::any};
+memory::desc any(const memory::dims& dims, Type type) {
+    return {dims, cpu::onednn_type(type), Tag::any};
 }
 
 // The dimensions of a convolution's operands for a batch.
@@ -46,47 +47,29 @@ dnnl::primitive_attr attributes_with(Activation activation) {
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     dnnl::post_ops after;
-#if DNNL_VERSION_MAJOR >= 3
-    if (activation == Activation::relu) after.append_eltwise(dnnl::algorithm::eltwise_relu, 0, 0);
-#else
-    if (activation == Activation::relu) after.append_eltwise(1, dnnl::algorithm::eltwise_relu, 0, 0);
-#endif
+    cpu::append_activation(after, activation);
     attributes.set_post_ops(after);
     return attributes;
 }
 
-// Describes a primitive by oneDNN's arguments. oneDNN 3 has no operation descriptors any more. `forward`: the
-// description to which a backward primitive belongs.
-template <typename Primitive, typename... Forward, typename... Arguments>
-typename Primitive::primitive_desc described(const dnnl::engine& engine, Activation activation,
-                                             const std::tuple<Arguments...>& arguments,
-                                             const Forward&... forward) {
-    return std::apply(
-        [&](const auto&... all) -> typename Primitive::primitive_desc {
-#if DNNL_VERSION_MAJOR >= 3
-            return {engine, all..., forward..., attributes_with(activation)};
-#else
-            return {{all...}, attributes_with(activation), engine, forward...};
-#endif
-        },
-        arguments);
-}
-
+// `type`: of what flows. Gradients of the parameters are f32.
 dnnl::primitive_desc_base describe(const Dimensions& d, Direction direction, Activation activation,
-                                   bool biased, const dnnl::engine& engine) {
-    const memory::desc bias = biased ? plain(d.b, Tag::x) : memory::desc();
-    const auto forward = described<dnnl::convolution_forward>(
-        engine, activation,
-        std::tuple(dnnl::prop_kind::forward_training, kAlgorithm, any(d.x), any(d.w), bias, any(d.y),
-                   d.strides, d.padding, d.padding));
+                                   bool biased, Type type, const dnnl::engine& engine) {
+    const auto bias = [&](Type of_bias) { return biased ? plain(d.b, Tag::x, of_bias) : memory::desc(); };
+    const auto x = any(d.x, type), w = any(d.w, type), y = any(d.y, type);
+    const auto forward = cpu::described<dnnl::convolution_forward>(
+        engine, attributes_with(activation),
+        std::tuple(dnnl::prop_kind::forward_training, kAlgorithm, x, w, bias(type), y, d.strides, d.padding,
+                   d.padding));
     if (direction == Direction::forward) return forward;
+    const auto attributes = attributes_with(Activation::none);
     if (direction == Direction::backward_input)
-        return described<dnnl::convolution_backward_data>(
-            engine, Activation::none,
-            std::tuple(kAlgorithm, any(d.x), any(d.w), any(d.y), d.strides, d.padding, d.padding), forward);
-    return described<dnnl::convolution_backward_weights>(
-        engine, Activation::none,
-        std::tuple(kAlgorithm, any(d.x), any(d.w), bias, any(d.y), d.strides, d.padding, d.padding), forward);
+        return cpu::described<dnnl::convolution_backward_data>(
+            engine, attributes, std::tuple(kAlgorithm, x, w, y, d.strides, d.padding, d.padding), forward);
+    return cpu::described<dnnl::convolution_backward_weights>(
+        engine, attributes,
+        std::tuple(kAlgorithm, x, any(d.w, Type::f32), bias(Type::f32), y, d.strides, d.padding, d.padding),
+        forward);
 }
 
 // An operand's role for oneDNN.
@@ -106,9 +89,9 @@ constexpr struct {
 // One direction of one convolution for one batch size.
 class Plan {
  public:
-    Plan(const Dimensions& d, Direction direction, Activation activation, bool biased,
+    Plan(const Dimensions& d, Direction direction, Activation activation, bool biased, Type type,
          const dnnl::engine& engine)
-        : description_(describe(d, direction, activation, biased, engine)),
+        : description_(describe(d, direction, activation, biased, type, engine)),
           scratchpad_(description_.query_md(dnnl::query::scratchpad_md), engine, nullptr) {
         const auto add = [&](Role role, const memory::desc& ours) {
             const auto wanted = description_.query_md(dnnl::query::exec_arg_md, role.argument);
@@ -116,10 +99,11 @@ class Plan {
                                  ours == wanted ? kNowhere : take(wanted.get_size())});
         };
         const auto& roles = kRoles[static_cast<int>(direction)];
-        add(roles.x, plain(d.x, Tag::nchw));
-        add(roles.w, plain(d.w, Tag::oihw));
-        add(roles.y, plain(d.y, Tag::nchw));
-        if (biased) add(roles.b, plain(d.b, Tag::x));
+        const Type parameters = direction == Direction::backward_parameters ? Type::f32 : type;
+        add(roles.x, plain(d.x, Tag::nchw, type));
+        add(roles.w, plain(d.w, Tag::oihw, parameters));
+        add(roles.y, plain(d.y, Tag::nchw, type));
+        if (biased) add(roles.b, plain(d.b, Tag::x, parameters));
         scratchpad_place_ = take(scratchpad_.get_desc().get_size());
     }
 
@@ -131,7 +115,7 @@ class Plan {
         std::unordered_map<int, memory> arguments;
         for (std::size_t i = 0; i < operands_.size(); ++i) {
             Operand& one = operands_[i];
-            one.ours.set_data_handle(tensors.at(i)->data<float>());
+            one.ours.set_data_handle(tensors.at(i)->data<void>());
             if (one.place != kNowhere) {
                 // Also pads incomplete blocks of channels with zeros: other plans use the same memory.
                 one.wanted.set_data_handle(scratch + one.place);
@@ -173,18 +157,7 @@ class Plan {
 };
 
 // `biased`: of the forward direction and of the parameters'.
-using Key = std::tuple<Convolution, std::int64_t, Direction, Activation, bool>;
-
-// oneDNN reports failures by exceptions.
-template <typename Work>
-std::optional<std::string> failure_of(Work work) {
-    try {
-        work();
-        return std::nullopt;
-    } catch (const dnnl::error& error) {
-        return std::string("oneDNN: ") + error.what();
-    }
-}
+using Key = std::tuple<Convolution, std::int64_t, Direction, Activation, bool, Type>;
 
 }  // namespace
 
@@ -202,12 +175,12 @@ CpuConvolutions::~CpuConvolutions() = default;
 std::optional<std::string> CpuConvolutions::run(const Convolution& c, Direction direction,
                                                 Activation activation, const Tensor& x, const Tensor& w,
                                                 const Tensor& y, const Tensor& b) {
-    return failure_of([&] {
-        const Key key{c, x.rows(), direction, activation, bool(b)};
+    return cpu::failure_of([&] {
+        const Key key{c, x.rows(), direction, activation, bool(b), x.type()};
         auto& known = prepared_->known;
         auto found = known.find(key);
         if (found == known.end()) {
-            Plan plan(Dimensions(c, x.rows()), direction, activation, bool(b), prepared_->engine);
+            Plan plan(Dimensions(c, x.rows()), direction, activation, bool(b), x.type(), prepared_->engine);
             found = known.emplace(key, std::move(plan)).first;
         }
         const auto bytes = static_cast<std::int64_t>(found->second.scratch());
@@ -224,13 +197,14 @@ void CpuConvolutions::reserve(std::int64_t bytes) {
     if (bytes > 0) scratch = prepared_->device.make(Type::u8, {bytes});
 }
 
-std::int64_t CpuConvolutions::scratch(const Convolution& c, std::int64_t rows) const {
+std::int64_t CpuConvolutions::scratch(const Convolution& c, std::int64_t rows, Type type) const {
     std::size_t most = 0;
-    (void)failure_of([&] {
+    (void)cpu::failure_of([&] {
         for (const auto direction :
              {Direction::forward, Direction::backward_input, Direction::backward_parameters}) {
             const bool biased = direction != Direction::backward_input;
-            const Plan plan(Dimensions(c, rows), direction, Activation::none, biased, prepared_->engine);
+            const Plan plan(Dimensions(c, rows), direction, Activation::none, biased, type,
+                            prepared_->engine);
             most = std::max(most, plan.scratch());
         }
     });

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// bf16 on the CPU device, which computes in float32: an operation on bf16 tensors runs on float32 copies, and
-// its results are rounded when it ends. This takes more time and memory than fp32. cpu.cpp uses it.
+// Products of bf16 on a CPU that does not multiply it: a linear layer or a convolution on bf16 tensors runs on
+// float32 copies, and its results are rounded when it ends. This takes more time and memory than fp32. cpu.cpp
+// uses it.
 #pragma once
 
 #include <cstdint>

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "trainer/devices/cpu/exponential.hpp"
+#include "trainer/devices/cpu/numbers.hpp"
 #include "trainer/devices/cpu/operations.hpp"
 #include "trainer/devices/cpu/parallel.hpp"
 
@@ -31,32 +32,37 @@ struct SoftmaxNotes {
     float total;        // Σ exp(logit - largest)
 };
 
-DP_WIDE_VECTORS SoftmaxNotes notes_of(const float* row, std::int64_t classes) {
-    float largest = row[0];
+template <typename Number>
+DP_WIDE_VECTORS SoftmaxNotes notes_of(const Number* row, std::int64_t classes) {
+    float largest = wide(row[0]);
 #pragma omp simd reduction(max : largest)
-    for (std::int64_t c = 0; c < classes; ++c) largest = row[c] > largest ? row[c] : largest;
+    for (std::int64_t c = 0; c < classes; ++c) largest = wide(row[c]) > largest ? wide(row[c]) : largest;
     std::int64_t best = 0;
-    while (best + 1 < classes && row[best] < largest) ++best;
+    while (best + 1 < classes && wide(row[best]) < largest) ++best;
     float total = 0;
 #pragma omp simd reduction(+ : total)
-    for (std::int64_t c = 0; c < classes; ++c) total += exponential(row[c] - largest);
+    for (std::int64_t c = 0; c < classes; ++c) total += exponential(wide(row[c]) - largest);
     return {largest, best, total};
 }
 
-// scale * softmax.
-DP_WIDE_VECTORS void softmax_row(const float* row, std::int64_t classes, float largest, float factor,
-                                 float* gradient) {
-    for (std::int64_t c = 0; c < classes; ++c) gradient[c] = factor * exponential(row[c] - largest);
+// scale * softmax, less `scale` at the label, if that is here. `gradient` may be `row`.
+template <typename Number>
+DP_WIDE_VECTORS void softmax_row(const Number* row, std::int64_t classes, float largest, float factor,
+                                 std::int64_t label, float scale, Number* gradient) {
+    const bool is_here = label >= 0 && label < classes;
+    const float own = is_here ? factor * exponential(wide(row[label]) - largest) - scale : 0.0f;
+#pragma omp simd
+    for (std::int64_t c = 0; c < classes; ++c)
+        store(factor * exponential(wide(row[c]) - largest), gradient[c]);
+    if (is_here) store(own, gradient[label]);
 }
 
-RowLoss cross_entropy_row(const float* row, std::int64_t classes, std::int32_t label, float scale,
-                          float* gradient) {
+template <typename Number>
+RowLoss cross_entropy_row(const Number* row, std::int64_t classes, std::int32_t label, float scale,
+                          Number* gradient) {
     const auto [largest, best, total] = notes_of(row, classes);
-    const float own = row[label];
-    if (gradient != nullptr) {
-        softmax_row(row, classes, largest, scale / total, gradient);
-        gradient[label] -= scale;
-    }
+    const float own = wide(row[label]);
+    if (gradient != nullptr) softmax_row(row, classes, largest, scale / total, label, scale, gradient);
     return {static_cast<double>(std::log(total) - (own - largest)), best == label ? 1.0 : 0.0};
 }
 
@@ -65,7 +71,8 @@ struct Overlap {
     double right = 0;                            // numbers on the right side of one half
 };
 
-DP_WIDE_VECTORS Overlap overlap_of(const float* logits, const float* target, std::int64_t count) {
+template <typename Number>
+DP_WIDE_VECTORS Overlap overlap_of(const Number* logits, const float* target, std::int64_t count) {
     // Short, because a float sums it: with 4096 the loss of a small image had errors of 3e-6 where a vector is
     // 8 numbers wide, as much as a step makes of a small gradient.
     constexpr std::int64_t kRun = 128;
@@ -75,11 +82,11 @@ DP_WIDE_VECTORS Overlap overlap_of(const float* logits, const float* target, std
         float both = 0, predicted = 0, wanted = 0, right = 0;
 #pragma omp simd reduction(+ : both, predicted, wanted, right)
         for (std::int64_t i = from; i < end; ++i) {
-            const float p = 1 / (1 + exponential(-logits[i]));
+            const float p = 1 / (1 + exponential(-wide(logits[i])));
             both += p * target[i];
             predicted += p;
             wanted += target[i];
-            right += (logits[i] > 0) == (target[i] > 0.5f) ? 1.0f : 0.0f;
+            right += (wide(logits[i]) > 0) == (target[i] > 0.5f) ? 1.0f : 0.0f;
         }
         total.both += static_cast<double>(both);
         total.predicted += static_cast<double>(predicted);
@@ -90,11 +97,12 @@ DP_WIDE_VECTORS Overlap overlap_of(const float* logits, const float* target, std
 }
 
 // d loss / d p = base - slope * target.
-DP_WIDE_VECTORS void dice_gradient(const float* logits, const float* target, std::int64_t count, float base,
-                                   float slope, float* gradient) {
+template <typename Number>
+DP_WIDE_VECTORS void dice_gradient(const Number* logits, const float* target, std::int64_t count, float base,
+                                   float slope, Number* gradient) {
     for (std::int64_t i = 0; i < count; ++i) {
-        const float p = 1 / (1 + exponential(-logits[i]));
-        gradient[i] = (base - slope * target[i]) * p * (1 - p);
+        const float p = 1 / (1 + exponential(-wide(logits[i])));
+        store((base - slope * target[i]) * p * (1 - p), gradient[i]);
     }
 }
 
@@ -104,25 +112,31 @@ void softmax_cross_entropy(In logits, std::int64_t classes, In labels, float sca
                            Out d_logits) {
     const std::int64_t stride = logits.columns();
     std::vector<RowLoss> rows(static_cast<std::size_t>(logits.rows()));
-    for_each_item(logits.rows(), kWorthAThread / classes, [&](std::int64_t r) {
-        rows[static_cast<std::size_t>(r)] =
-            cross_entropy_row(logits.data<float>() + r * stride, classes, labels.data<std::int32_t>()[r],
-                              scale, d_logits ? d_logits.data<float>() + r * stride : nullptr);
+    in_type_of(logits, [&](auto number) {
+        using Number = decltype(number);
+        for_each_item(logits.rows(), kWorthAThread / classes, [&](std::int64_t r) {
+            rows[static_cast<std::size_t>(r)] =
+                cross_entropy_row(logits.data<Number>() + r * stride, classes, labels.data<std::int32_t>()[r],
+                                  scale, d_logits ? d_logits.data<Number>() + r * stride : nullptr);
+        });
     });
     add_up(rows, metrics);
 }
 
 void softmax_part(In logits, Shard words, In labels, Out notes) {
     const std::int64_t stride = logits.columns();
-    for_each_item(labels.rows(), kWorthAThread / words.count, [&](std::int64_t r) {
-        const float* row = logits.data<float>() + r * stride;
-        const auto [largest, best, total] = notes_of(row, words.count);
-        const std::int64_t label = labels.data<std::int32_t>()[r] - words.first;
-        float* noted = notes.data<float>() + r * kSoftmaxNumbers;
-        noted[0] = largest;
-        noted[1] = static_cast<float>(words.first + best);
-        noted[2] = total;
-        noted[3] = label >= 0 && label < words.count ? row[label] : 0;
+    in_type_of(logits, [&](auto number) {
+        using Number = decltype(number);
+        for_each_item(labels.rows(), kWorthAThread / words.count, [&](std::int64_t r) {
+            const Number* row = logits.data<Number>() + r * stride;
+            const auto [largest, best, total] = notes_of(row, words.count);
+            const std::int64_t label = labels.data<std::int32_t>()[r] - words.first;
+            float* noted = notes.data<float>() + r * kSoftmaxNumbers;
+            noted[0] = largest;
+            noted[1] = static_cast<float>(words.first + best);
+            noted[2] = total;
+            noted[3] = label >= 0 && label < words.count ? wide(row[label]) : 0;
+        });
     });
 }
 
@@ -148,34 +162,43 @@ void softmax_cross_entropy_of_parts(In logits, Shard words, In labels, In notes,
         rows[static_cast<std::size_t>(r)] = {static_cast<double>(std::log(total) - (own - largest)),
                                              best[1] == static_cast<float>(label) ? 1.0 : 0.0};
         if (!d_logits) return;
-        float* gradient = d_logits.data<float>() + r * stride;
-        softmax_row(logits.data<float>() + r * stride, words.count, largest, scale / total, gradient);
-        if (label >= words.first && label < words.first + words.count) gradient[label - words.first] -= scale;
+        in_type_of(logits, [&](auto number) {
+            using Number = decltype(number);
+            softmax_row(logits.data<Number>() + r * stride, words.count, largest, scale / total,
+                        label - words.first, scale, d_logits.data<Number>() + r * stride);
+        });
     });
     add_up(rows, metrics);
 }
 
 void squared_error(In prediction, In target, float scale, InOut metrics, Out d_prediction) {
     const auto columns = static_cast<float>(prediction.columns());
-    for (std::int64_t i = 0, count = prediction.elements(); i < count; ++i) {
-        const float difference = prediction.data<float>()[i] - target.data<float>()[i];
-        metrics.data<double>()[0] += static_cast<double>(difference) * difference / columns;
-        if (d_prediction) d_prediction.data<float>()[i] = scale * 2 * difference / columns;
-    }
+    in_type_of(prediction, [&](auto number) {
+        using Number = decltype(number);
+        for (std::int64_t i = 0, count = prediction.elements(); i < count; ++i) {
+            const float difference = wide(prediction.data<Number>()[i]) - target.data<float>()[i];
+            metrics.data<double>()[0] += static_cast<double>(difference) * difference / columns;
+            if (d_prediction) store(scale * 2 * difference / columns, d_prediction.data<Number>()[i]);
+        }
+    });
 }
 
 void sigmoid_dice(In logits, In target, float scale, InOut metrics, Out d_logits) {
     const std::int64_t count = logits.columns();
     std::vector<RowLoss> rows(static_cast<std::size_t>(logits.rows()));
-    for_each_item(logits.rows(), 1, [&](std::int64_t r) {
-        const float *row = logits.data<float>() + r * count, *wanted = target.data<float>() + r * count;
-        const Overlap o = overlap_of(row, wanted, count);
-        const double above = 2 * o.both + kDiceSmooth, below = o.predicted + o.wanted + kDiceSmooth;
-        rows[static_cast<std::size_t>(r)] = {1 - above / below, o.right / static_cast<double>(count)};
-        if (!d_logits) return;
-        const double s = static_cast<double>(scale);
-        dice_gradient(row, wanted, count, static_cast<float>(s * above / (below * below)),
-                      static_cast<float>(s * 2 / below), d_logits.data<float>() + r * count);
+    in_type_of(logits, [&](auto number) {
+        using Number = decltype(number);
+        for_each_item(logits.rows(), 1, [&](std::int64_t r) {
+            const Number* row = logits.data<Number>() + r * count;
+            const float* wanted = target.data<float>() + r * count;
+            const Overlap o = overlap_of(row, wanted, count);
+            const double above = 2 * o.both + kDiceSmooth, below = o.predicted + o.wanted + kDiceSmooth;
+            rows[static_cast<std::size_t>(r)] = {1 - above / below, o.right / static_cast<double>(count)};
+            if (!d_logits) return;
+            const double s = static_cast<double>(scale);
+            dice_gradient(row, wanted, count, static_cast<float>(s * above / (below * below)),
+                          static_cast<float>(s * 2 / below), d_logits.data<Number>() + r * count);
+        });
     });
     add_up(rows, metrics);
 }

@@ -7,6 +7,8 @@
 
 #include <fstream>
 
+#include "trainer/devices/cpu/bf16_products.hpp"
+
 namespace dp::trainer::cpu {
 
 std::string processor_name(const std::filesystem::path& proc) {
@@ -32,3 +34,16 @@ std::string onednn_version() {
 }
 
 }  // namespace dp::trainer::cpu
+
+namespace dp::trainer {
+
+Bf16Products bf16_products_with(unsigned instructions) {
+    const unsigned bf16 = dnnl_cpu_isa_avx512_core_bf16;  // a set of bits; AMX's has them, too
+    return (instructions & bf16) == bf16 ? Bf16Products::native : Bf16Products::on_copies;
+}
+
+Bf16Products bf16_products_here() {
+    return bf16_products_with(static_cast<unsigned>(dnnl_get_effective_cpu_isa()));
+}
+
+}  // namespace dp::trainer
