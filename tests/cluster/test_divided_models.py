@@ -11,6 +11,7 @@ from localcluster.harness import BUILD, until
 from test_trainer import codes_where_one_is_killed
 
 TRAINER = os.path.join(BUILD, "bin/trainer")
+EMULATED = os.path.join(BUILD, "lib/emulated_cuda")
 GPT = ["--model=gpt", "--num-layers=2", "--hidden-size=32", "--num-attention-heads=4", "--seq-length=32", "--data-dir=divided.tokens",
        "--device=cpu", "--seed=7", "--lr=1e-3", "--clip-grad=1"]
 
@@ -143,6 +144,25 @@ def test_it_goes_on_in_any_shape(cluster, alone):
     # And everybody reads it.
     written = cluster.run([TRAINER, "generate", "--checkpoint-dir=divided", "--data-dir=divided.tokens", "--tokens=20"], cwd="/home/alice")
     assert written.returncode == 0 and len(written.stdout) >= 20, written.stderr
+
+
+@pytest.mark.skipif(not os.path.exists(os.path.join(EMULATED, "libdp-trainer-cuda.so")),
+                    reason="this build has no emulated GPU: that needs the headers of CUDA (DP_CUDA=ON), and no sanitizers")
+def test_two_nodes_of_two_emulated_gpus_learn_what_one_learns(cluster):
+    """The tutorial's hybrid run, in bf16: the GPUs of a node divide the layers, and the nodes are the stages of a pipeline."""
+    words = [*(word for word in GPT if word != "--device=cpu"), "--device=cuda", "--bf16", "--steps=2", "--samples=32"]
+    results = []
+    for where, more in ((["-N1", "-n1"], ["--batch-size=8"]),
+                        (["-N2", "-n4", "--ntasks-per-node=2", "--dp-tensor=2", "--dp-pipeline=2"], ["--batch-size=2", "--accumulate=4"])):
+        done = cluster.run(["srun", *where, f"--export=ALL,LD_LIBRARY_PATH={EMULATED}", "--dp-world=auto", TRAINER, *words, *more],
+                           cwd="/home/alice", timeout=180)
+        assert done.returncode == 0, done.stdout + done.stderr
+        results.append(summary(done))
+    one, four = results
+    assert four["final_loss"] == pytest.approx(one["final_loss"], rel=1e-4) and four["test_loss"] == pytest.approx(one["test_loss"], rel=1e-4)
+    assert (four["communicator"], four["tensor_parallel"], four["pipeline_parallel"], four["nodes"]) == ("nccl", 2, 2, 2)
+    assert four["parameters_equal_on_all_ranks"] is True
+    cluster.assert_nothing_left()
 
 
 @pytest.mark.parametrize("ranks, words, complaint", [
