@@ -173,7 +173,7 @@ def test_two_nodes_of_two_emulated_gpus_learn_what_one_learns(cluster):
     (4, ["--dp-pipeline=4"], "--dp-pipeline=4 is more than --num-layers 2; give 1 or 2"),
     (2, ["--dp-pipeline=2", "--batch-size=4"], "--dp-pipeline=2 needs at least 2 micro-batches a step, and --accumulate is 1; give --accumulate 2 or "
                                                "more, each of --batch-size samples"),
-    (2, ["--dp-pipeline=2", "--pipeline-schedule=interleaved"], "--dp-pipeline=2 with 2 virtual stages each are 4, more than --num-layers 2; give "
+    (2, ["--dp-pipeline=2", "--pipeline-schedule=interleaved"], "--dp-pipeline=2 x 2 virtual stages is 4, more than --num-layers 2; give "
                                                                 "--pipeline-schedule=1f1b"),
     (2, ["--dp-pipeline=2", "--accumulate=2", "--sequence-parallel"], "--sequence-parallel divides tokens among the ranks that divide each layer, and none do; "
                                                                       "give --tensor-parallel 2 or more, or leave it out"),

@@ -50,8 +50,8 @@ Result<void> check_freeze(const ModelInfo& info, const ModelShape& shape) {
             const auto would_learn = [&](const Parameter& one) { return one.is_adapter && is_meant(one); };
             if (shape.gpt.lora_rank == 0 || std::ranges::any_of(parameters.all(), would_learn)) continue;
             return fail(Fault::usage,
-                        "--freeze: --lora-rank keeps all that is named like '{}' as it is already; leave "
-                        "one of the two out",
+                        "--freeze={}: --lora-rank freezes these parameters already; leave out --freeze or "
+                        "--lora-rank",
                         pattern);
         }
         const auto similar = nearest(pattern, names_to_mean(parameters));

@@ -84,7 +84,7 @@ void add_model(OptionList& list, Options& o) {
     gpt("--vocab-size", shape.vocabulary, whole(1, 65536), "gpt: tokens (default: the data's, else 50257)",
         kIdentity);
     list.flag("--reset-attention-mask", o.resets_attention,
-              "gpt: a token sees those of its own document alone", kIdentity)
+              "gpt: restrict attention to tokens of the same document", kIdentity)
         .only_of = "gpt";
     list.flag("--recompute", shape.recompute,
               "gpt: recompute activations in the backward pass to save memory", kCost)
@@ -92,18 +92,18 @@ void add_model(OptionList& list, Options& o) {
     gpt("--tensor-parallel,--tensor-model-parallel-size", o.tensor_parallel, whole(1, 1024),
         "gpt: ranks that divide each layer (default: --dp-tensor)", kCourse);
     list.flag("--sequence-parallel", o.training.sequence_parallel,
-              "gpt: these ranks divide the tokens, too, for norms and residuals: saves memory", kCourse)
+              "gpt: ranks of --tensor-parallel also divide the tokens of norms and residuals, to save memory",
+              kCourse)
         .only_of = "gpt";
     gpt("--pipeline-parallel,--pipeline-model-parallel-size", o.pipeline_parallel, whole(1, 1024),
         "gpt: stages of layers (default: --dp-pipeline)", kCourse);
     gpt("--pipeline-schedule", o.training.pipeline_schedule,
-        one_of<PipelineSchedule>(
-            {{"1f1b", PipelineSchedule::one_forward_one_backward},
-             {"gpipe", PipelineSchedule::gpipe},
-             {"interleaved", PipelineSchedule::interleaved}}),
+        one_of<PipelineSchedule>({{"1f1b", PipelineSchedule::one_forward_one_backward},
+                                  {"gpipe", PipelineSchedule::gpipe},
+                                  {"interleaved", PipelineSchedule::interleaved}}),
         "gpt: order of the micro-batches (default: 1f1b)", kCourse);
     gpt("--virtual-stages,--num-virtual-stages-per-pipeline-rank", o.training.virtual_stages, whole(2, 1024),
-        "gpt: runs of layers that each stage has, interleaved (default: 2)", kCourse);
+        "gpt: model chunks of each stage, if interleaved (default: 2)", kCourse);
     gpt("--init-from", o.init_from, path("DIR|FILE"),
         "gpt: GPT-2's weights to begin with, in the safetensors format; a checkpoint comes first", kCourse);
     gpt("--lora-rank", shape.lora_rank, whole(1, 32768),

@@ -82,7 +82,7 @@ struct Options {
     std::string model;     // "": none was given
     std::string gpt_size;  // for what `shape` was not given
     ModelShape shape;
-    bool resets_attention = false;  // where a document begins
+    bool resets_attention = false;                   // where a document begins
     std::optional<std::filesystem::path> init_from;  // where the first weights are
     // Ranks that divide each layer, and stages of the pipeline; else as the step says.
     std::optional<std::int64_t> tensor_parallel, pipeline_parallel;

@@ -31,7 +31,7 @@ bool says_micro_batches(const Options& options) {
     return options.gave("--batch-size") || options.gave("--accumulate");
 }
 
-// What cannot be together with a divided model as yet.
+// Options that a divided model does not support yet.
 Result<void> check_others(const Options& options, const std::string& asked) {
     if (options.shape.gpt.lora_rank > 0)
         return fail(Fault::usage, "{} does not divide adapters; leave it or --lora-rank out", asked);
@@ -90,17 +90,17 @@ Result<void> check_stages(const Asked& stages, std::int64_t ranks, const Options
                     stages.by, stages.size, training.accumulate, stages.size);
     if (training.pipeline_schedule != PipelineSchedule::interleaved) return {};
     if (stages.size * training.virtual_stages > layers)
-        return fail(Fault::usage,
-                    "{} with {} virtual stages each are {}, more than --num-layers {}; give {}", stages.by,
-                    training.virtual_stages, stages.size * training.virtual_stages, layers,
+        return fail(Fault::usage, "{} x {} virtual stages is {}, more than --num-layers {}; give {}",
+                    stages.by, training.virtual_stages, stages.size * training.virtual_stages, layers,
                     layers < 2 * stages.size ? "--pipeline-schedule=1f1b"
                                              : fmt::format("--virtual-stages {}", layers / stages.size));
     if (says_micro_batches(options) && training.accumulate % stages.size != 0)
-        return fail(Fault::usage,
-                    "--pipeline-schedule=interleaved takes as many micro-batches as stages at a time, and "
-                    "--accumulate {} is no multiple of {}; give {} or {}",
-                    training.accumulate, stages.size, training.accumulate / stages.size * stages.size,
-                    (training.accumulate / stages.size + 1) * stages.size);
+        return fail(
+            Fault::usage,
+            "--pipeline-schedule=interleaved needs a multiple of {} micro-batches, and --accumulate is "
+            "{}; give --accumulate {} or {}",
+            stages.size, training.accumulate, training.accumulate / stages.size * stages.size,
+            (training.accumulate / stages.size + 1) * stages.size);
     return {};
 }
 
@@ -111,7 +111,7 @@ Result<ModelParallel> choose_parallel(const Options& options, const ModelInfo& i
     const Settings& training = options.training;
     if (options.gave("--virtual-stages") && training.pipeline_schedule != PipelineSchedule::interleaved)
         return fail(Fault::usage,
-                    "--virtual-stages are of --pipeline-schedule=interleaved; give that, or leave them out");
+                    "--virtual-stages needs --pipeline-schedule=interleaved; give both or neither");
     const bool is_step = ranks > 1;
     const Asked tensor = DP_TRY(
         asked("--tensor-parallel", options.tensor_parallel, "--dp-tensor", is_step ? here.tensor_size : 1));

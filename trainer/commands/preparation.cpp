@@ -190,10 +190,11 @@ Result<void> choose_documents(Options& options) {
     constexpr std::int64_t kGpt2EndOfText = 50256;
     begins = kGpt2EndOfText;
     if (options.shape.gpt.vocabulary > kGpt2EndOfText) return {};
-    return fail(Fault::usage,
-                "--reset-attention-mask: {} does not say which token begins a document; give its tokenizer as "
-                "--tokenizer FILE",
-                where.string());
+    return fail(
+        Fault::usage,
+        "--reset-attention-mask: {} does not say which token begins a document; give its tokenizer as "
+        "--tokenizer FILE",
+        where.string());
 }
 
 Result<std::vector<std::string>> make_data_ready(Options& options) {
@@ -327,7 +328,7 @@ Result<Prepared> prepare_training(Options options, const ModelInfo& info, const 
     auto opened = DP_TRY(open_device_of(options, here, log));
     if (options.shape.gpt.layout.chunks > 1 && opened.device->name() != "cpu")
         return fail(Fault::usage,
-                    "--pipeline-schedule=interleaved is for CPUs as yet, and the trainer chose {}; give "
+                    "--pipeline-schedule=interleaved works only on CPUs, and the device is {}; give "
                     "--pipeline-schedule=1f1b, or --device=cpu",
                     opened.device->name());
     auto model = make_model(info, options.shape);

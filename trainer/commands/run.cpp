@@ -104,9 +104,8 @@ struct Run {
         report.line(describe(prepared, ranks));
         if (options.training.precision == Precision::bf16 && device.copies_bf16())
             report.line(
-                "this CPU multiplies no bf16: it computes on fp32 copies, slower than fp32 and with more "
-                "memory; use "
-                "it to see what training in bf16 gives");
+                "this CPU has no bf16 instructions (AMX, AVX512-BF16), so it multiplies fp32 copies: slower "
+                "than fp32, with more memory; bf16 is useful here only to check its accuracy");
         const auto common = DP_TRY(common_memory(available_here(device, here),
                                                  plan != nullptr ? std::optional(plan->peak) : std::nullopt,
                                                  device, ranks.world));
@@ -283,11 +282,11 @@ struct Run {
     // What the log styles end with.
     void tell_end(const Outcome& outcome) {
         if (outcome.bubble && outcome.resumed < outcome.schedule.total_steps)
-            report.line(fmt::format(
-                "bubble: {:.1f} % of the passes was waiting for other stages, {:.1f} % predicted",
-                100 * *outcome.bubble,
-                100 * bubble_of(ranks.pipeline.size(), options.training.accumulate,
-                                options.training.virtual_stages)));
+            report.line(
+                fmt::format("bubble: {:.1f} % of the passes was waiting for other stages, {:.1f} % predicted",
+                            100 * *outcome.bubble,
+                            100 * bubble_of(ranks.pipeline.size(), options.training.accumulate,
+                                            options.training.virtual_stages)));
         if (options.output.style == LogStyle::pytorch)
             report.line(fmt::format("Exiting training loop...\nTraining time = {}", outcome.train_seconds));
         if (options.output.style != LogStyle::samba) return;

@@ -135,8 +135,8 @@ std::string batch_advice(const MemoryCase& c, std::int64_t available) {
         other.batch = batch;
         other.accumulate = accumulate;
         // The model has been made for so many micro-batches at a time.
-        const bool keeps_more = c.model.is_stage() &&
-                                other.pipeline_schedule != PipelineSchedule::one_forward_one_backward;
+        const bool keeps_more =
+            c.model.is_stage() && other.pipeline_schedule != PipelineSchedule::one_forward_one_backward;
         return (!keeps_more || accumulate == c.settings.accumulate) && fits(c.model, other);
     };
     const std::int64_t batch = c.settings.batch, accumulate = c.settings.accumulate;

@@ -45,8 +45,8 @@ struct Activations {
 struct Slot {
     std::int64_t chunk = 0;
     Shard layers = {0, 0};
-    std::vector<Tensor> stream;     // the residual stream before each of the layers, and after the last of them
-    Tensor sent;                    // of the stream: what another stage may not have yet
+    std::vector<Tensor> stream;  // the residual stream before each of the layers, and after the last of them
+    Tensor sent;                 // of the stream: what another stage may not have yet
     std::vector<Activations> kept;  // of each layer; where layers are recomputed, they share one elsewhere
     Tensor last, saved;             // of the last norm: what it makes, and its statistics
     Tensor starts;                  // of the tokens' documents, where they see nothing of others
@@ -305,7 +305,9 @@ class Gpt final : public LanguageModel, public Stage {
         return drops() ? memory : x;
     }
     Attention attention(std::int64_t layer) const {
-        return {now_->sequence, heads_, dropout(shape_.attention_dropout, inside_attention(layer)),
+        return {now_->sequence,
+                heads_,
+                dropout(shape_.attention_dropout, inside_attention(layer)),
                 layout_.tensor_rank * heads_,
                 shape_.heads,
                 has_documents() ? now_->starts.data<std::int32_t>() : nullptr};

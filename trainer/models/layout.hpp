@@ -17,7 +17,7 @@ namespace dp::trainer {
 struct Layout {
     std::int64_t tensor_rank = 0, tensor_ranks = 1;
     std::int64_t stage = 0, stages = 1;
-    // Of the pipeline's layers a stage has so many runs, one behind each other stage's (Narayanan et al. 2021, section 2.2).
+    // Model chunks of each stage: stage s has the s-th, the (s + stages)-th and so on of all (Narayanan et al. 2021, section 2.2).
     std::int64_t chunks = 1;
     std::int64_t slots = 1;  // passes of chunks that this stage has begun and not taken back, at most
     bool divides_tokens = false;
@@ -29,7 +29,7 @@ struct Layout {
     // A rank's share of heads or columns, which tensor_ranks divides.
     std::int64_t share(std::int64_t things) const { return things / tensor_ranks; }
 
-    // Among so many ranks are a sequence's tokens divided, which that number divides.
+    // The number of ranks that divide a sequence's tokens; it divides the sequence length.
     std::int64_t token_parts() const { return divides_tokens ? tensor_ranks : 1; }
     // This rank's of a batch's tokens: all, or its part.
     Shard own_of(std::int64_t tokens) const {

@@ -160,7 +160,8 @@ struct GptShape {
     float hidden_dropout = 0;         // in training, of the embedding and of what is added to the stream
     float attention_dropout = 0;      // in training, of attention's weights
     Layout layout = {};               // which part of it a rank has; no part of the shape
-    std::int64_t document_begins = -1;  // this token does, and what follows it sees nothing of what was before; -1: it does
+    // The token that begins a document, whose tokens do not attend to earlier ones; -1: attention crosses documents.
+    std::int64_t document_begins = -1;
     // Of the adapters of attention's first linear layer, all that is then learnt (low_rank.hpp); 0: there are none.
     std::int64_t lora_rank = 0, lora_alpha = 0;
 };

@@ -24,8 +24,7 @@ class CopiedGradients {
         : device_(device), ranks_(ranks) {
         if (ranks.tensor.size() == 1) return;
         for (const Parameter& one : parameters.all()) {
-            const bool may_differ =
-                one.is_of_some_tokens || ranks.data.size() > 1 || device.name() != "cpu";
+            const bool may_differ = one.is_of_some_tokens || ranks.data.size() > 1 || device.name() != "cpu";
             if (one.part.is_whole() && !one.is_frozen && may_differ)
                 add({one.first, elements_of(one.shape)}, one.is_of_some_tokens);
         }

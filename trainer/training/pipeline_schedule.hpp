@@ -23,9 +23,12 @@ enum class PipelineSchedule {
 
 constexpr std::string_view name_of(PipelineSchedule schedule) {
     switch (schedule) {
-        case PipelineSchedule::gpipe: return "gpipe";
-        case PipelineSchedule::interleaved: return "interleaved";
-        case PipelineSchedule::one_forward_one_backward: break;
+        case PipelineSchedule::gpipe:
+            return "gpipe";
+        case PipelineSchedule::interleaved:
+            return "interleaved";
+        case PipelineSchedule::one_forward_one_backward:
+            break;
     }
     return "1f1b";
 }

@@ -176,8 +176,8 @@ void TrainStep::pass(const Turn& turn, const Batch& batch) {
     if (turn.backward) stage->backward(turn.slot, batch, scale, metrics_);
 }
 
-// Adds what a pass made to the sum of this step's. The last pass of all adds all gradients, which those of a finished chunk must not be
-// among again.
+// Adds what a pass made to the sum of this step's. The last pass adds all gradients, so those of a finished chunk are zeroed: they are in
+// the sum already.
 void TrainStep::keep_gradients(const Turn& turn) {
     const Tensor& made = run_.model.parameters().gradients();
     const Stage* stage = run_.model.stage();

@@ -24,8 +24,7 @@ std::vector<float> logits_behind(const std::vector<std::int32_t>& tokens, std::i
     const auto device = open_cpu(1);
     model->place(*device, 1, 1);
     const auto length = static_cast<std::int64_t>(tokens.size());
-    const Tensor logits =
-        model->next_logits(device->copy_of<std::int32_t>(Type::i32, {1, length}, tokens));
+    const Tensor logits = model->next_logits(device->copy_of<std::int32_t>(Type::i32, {1, length}, tokens));
     return device->values_of<float>(logits);
 }
 
@@ -56,8 +55,9 @@ TEST(Documents, BeginWithWhatTheDataSay) {
     options = with({"--data-dir=/nowhere", "--vocab-size=1000"});
     const auto refused = choose_documents(options);
     ASSERT_FALSE(refused);
-    EXPECT_THAT(refused.error().message, HasSubstr("--reset-attention-mask: /nowhere does not say which token "
-                                                   "begins a document; give its tokenizer as --tokenizer FILE"));
+    EXPECT_THAT(refused.error().message,
+                HasSubstr("--reset-attention-mask: /nowhere does not say which token "
+                          "begins a document; give its tokenizer as --tokenizer FILE"));
     Options without = with({});
     without.resets_attention = false;
     ASSERT_TRUE(choose_documents(without));

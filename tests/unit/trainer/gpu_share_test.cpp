@@ -89,7 +89,9 @@ TEST_P(ThroughHostOn, SumsAndGathersAsTheCommunicatorUnderIt) {
                 return of_.start_send(t, to, lane);
             }
             Result<void> wait_send(const Tensor& t) override { return of_.wait_send(t); }
-            Result<void> receive(const Tensor& t, std::int64_t from, Lane lane) override { return of_.receive(t, from, lane); }
+            Result<void> receive(const Tensor& t, std::int64_t from, Lane lane) override {
+                return of_.receive(t, from, lane);
+            }
             Communicator& of_;
         };
         const auto ranks = std::make_unique<HostStaged>(std::make_unique<Borrowed>(between), on);

@@ -269,10 +269,9 @@ TEST(Adapters, AreRefusedWhereTheyCannotBe) {
         {{"--lora-alpha=4"}, "--lora-alpha scales adapters, and there are none; give --lora-rank, too"},
         {{"--lora-rank=385"}, "--lora-rank 385 is more than --hidden-size, which is 384; give less"},
         {{"--lora-rank=8", "--freeze=*.lora_?"}, "is all of gpt, and leaves nothing to train"},
-        {{"--lora-rank=8", "--freeze=h.0"},
-         nullptr},
+        {{"--lora-rank=8", "--freeze=h.0"}, nullptr},
         {{"--lora-rank=8", "--freeze=wte"},
-         "--freeze: --lora-rank keeps all that is named like 'wte' as it is already; leave one of the two out"},
+         "--freeze=wte: --lora-rank freezes these parameters already; leave out --freeze or --lora-rank"},
     };
     for (const auto& c : cases) {
         auto words = c.words;

@@ -85,16 +85,17 @@ TEST(ParallelChoice, RefusesWhatCannotBeAndSaysWhatCan) {
               "each of --batch-size samples");
     const std::string interleaved = "--pipeline-schedule=interleaved";
     EXPECT_EQ(refusal({gpt, "--virtual-stages=2"}, 2, 1, 2),
-              "--virtual-stages are of --pipeline-schedule=interleaved; give that, or leave them out");
+              "--virtual-stages needs --pipeline-schedule=interleaved; give both or neither");
     EXPECT_EQ(refusal({gpt, interleaved, "--virtual-stages=4"}, 2, 1, 2),
-              "--dp-pipeline=2 with 4 virtual stages each are 8, more than --num-layers 6; give "
+              "--dp-pipeline=2 x 4 virtual stages is 8, more than --num-layers 6; give "
               "--virtual-stages 3");
     EXPECT_EQ(refusal({gpt, interleaved}, 4, 1, 4),
-              "--dp-pipeline=4 with 2 virtual stages each are 8, more than --num-layers 6; give "
+              "--dp-pipeline=4 x 2 virtual stages is 8, more than --num-layers 6; give "
               "--pipeline-schedule=1f1b");
-    EXPECT_EQ(refusal({gpt, interleaved, "--accumulate=5"}, 2, 1, 2),
-              "--pipeline-schedule=interleaved takes as many micro-batches as stages at a time, and "
-              "--accumulate 5 is no multiple of 2; give 4 or 6");
+    EXPECT_EQ(
+        refusal({gpt, interleaved, "--accumulate=5"}, 2, 1, 2),
+        "--pipeline-schedule=interleaved needs a multiple of 2 micro-batches, and --accumulate is 5; give "
+        "--accumulate 4 or 6");
     EXPECT_EQ(refusal({gpt, stages}, 4, 1, 2),
               "--pipeline-parallel 4, but the step has --dp-pipeline=2; give the same, or leave one out");
     EXPECT_EQ(refusal({"--model=cnn"}, 2, 1, 2),

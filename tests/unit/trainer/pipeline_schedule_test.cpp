@@ -18,8 +18,8 @@ constexpr auto kFlush = PipelineSchedule::one_forward_one_backward, kAll = Pipel
 std::string text_of(const std::vector<Turn>& turns) {
     std::string text;
     for (const Turn& turn : turns) {
-        const std::string of = std::to_string(turn.micro_batch) +
-                               std::string(static_cast<std::size_t>(turn.chunk), '\'') + " ";
+        const std::string of =
+            std::to_string(turn.micro_batch) + std::string(static_cast<std::size_t>(turn.chunk), '\'') + " ";
         if (turn.forward) text += "F" + of;
         if (turn.backward) text += "B" + of;
     }

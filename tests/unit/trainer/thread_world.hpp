@@ -57,7 +57,8 @@ class ThreadWorld {
         messages_;  // from each rank to each in each lane, in the sender's memory until they are received
 
     std::deque<std::span<const std::byte>>& messages(std::int64_t from, std::int64_t to, Lane lane) {
-        return messages_[static_cast<std::size_t>((from * size_ + to) * 2 + (lane == Lane::gradients ? 1 : 0))];
+        return messages_[static_cast<std::size_t>((from * size_ + to) * 2 +
+                                                  (lane == Lane::gradients ? 1 : 0))];
     }
 
     class Member final : public Communicator {

@@ -21,11 +21,11 @@ __global__ void document_starts_kernel(const std::int32_t* tokens, std::int64_t 
         std::int64_t start = 0;
         for (std::int64_t first = 0; first < length; first += 32) {
             const std::int64_t place = first + lane, row = sequence * length + place;
-            const unsigned ends =
-                __ballot_sync(0xFFFFFFFFu, place < length && tokens[row] == end);
+            const unsigned ends = __ballot_sync(0xFFFFFFFFu, place < length && tokens[row] == end);
             const unsigned until_here = ends & (0xFFFFFFFFu >> (31 - lane));
             if (place < length)
-                starts[row] = static_cast<std::int32_t>(until_here != 0 ? first + 31 - __clz(until_here) : start);
+                starts[row] =
+                    static_cast<std::int32_t>(until_here != 0 ? first + 31 - __clz(until_here) : start);
             if (ends != 0) start = first + 31 - __clz(ends);
         }
     }

@@ -20,9 +20,9 @@ struct Head {
     std::int64_t item;  // among all heads of all sequences
     int size;
     std::int64_t sequence, columns;
-    std::int64_t first_row;  // of the sequence, among all rows
-    std::int64_t column;     // of the head
-    std::int64_t sums;       // of its first query
+    std::int64_t first_row;      // of the sequence, among all rows
+    std::int64_t column;         // of the head
+    std::int64_t sums;           // of its first query
     const std::int32_t* starts;  // of the sequence; null: 0
     AttentionDropout dropout;
 

@@ -7,7 +7,7 @@
 // dies. (ncclCommSplit would make them without libdp, which then could not abort them: a kernel of theirs would wait for the dead.)
 //
 // Messages between the stages of a pipeline. To NCCL a message is a kernel that ends when the other side's has taken part, and the
-// kernels of one communicator run one after another, whatever their streams. So over one communicator 1F1B would stop for ever: a
+// kernels of one communicator run one after another, whatever their streams. So over one communicator 1F1B would deadlock: a
 // stage's second activations would wait for a stage that waits until its first gradients are taken, and the kernel that takes them is
 // queued behind those activations. Hence two communicators: a lane each: `up` has what goes to stages of higher numbers (activations), `down`
 // what goes to lower ones (gradients), each with a stream. Nothing then waits in a circle:
