@@ -226,10 +226,21 @@ Result<void> check_fits(const Manifest& manifest, const Continuation& now) {
         rank != then.shape.end() && !now.training.shape.contains("lora_rank"))
         return wrong("has adapters; give --lora-rank={}, with the --lora-alpha that it was made with",
                      rank->second);
-    if (const bool resets = then.shape.contains("document_begins");
-        resets != now.training.shape.contains("document_begins"))
-        return wrong("was trained {} --reset-attention-mask; {}", resets ? "with" : "without",
-                     resets ? "give it" : "leave it out, or begin with its weights in another directory");
+    const auto documents = [](const std::map<std::string, std::int64_t>& shape) {
+        const auto found = shape.find("document_begins");
+        return found == shape.end() ? std::nullopt : std::optional(found->second);
+    };
+    if (const auto here = documents(now.training.shape); documents(then.shape) != here) {
+        if (!here) return wrong("was trained with --reset-attention-mask; give it");
+        if (!documents(then.shape))
+            return wrong(
+                "was trained without --reset-attention-mask; leave it out, or begin with its weights "
+                "in another directory");
+        return wrong(
+            "is of documents that begin with token {}, and the data's begin with {}; give data of "
+            "the same tokenizer",
+            *documents(then.shape), *here);
+    }
     for (const auto& [name, value] : then.shape)
         if (const auto here = now.training.shape.find(name);
             here == now.training.shape.end() || here->second != value)

@@ -142,9 +142,12 @@ void choose_micro_batches(Options& options, const ModelParallel& parallel) {
     std::int64_t micro_batches = std::min(2 * stages, batch);
     while (batch % micro_batches != 0) ++micro_batches;
     training.batch = batch / micro_batches;
-    training.accumulate = std::max(micro_batches, stages);
-    if (training.pipeline_schedule == PipelineSchedule::interleaved)
-        training.accumulate = largest_shard(training.accumulate, stages) * stages;
+    const std::int64_t at_a_time = micro_batches_at_a_time(training, parallel);
+    training.accumulate = largest_shard(std::max(micro_batches, stages), at_a_time) * at_a_time;
+}
+
+std::int64_t micro_batches_at_a_time(const Settings& training, const ModelParallel& parallel) {
+    return training.pipeline_schedule == PipelineSchedule::interleaved ? parallel.pipeline : 1;
 }
 
 Layout layout_of(const ModelParallel& parallel, std::int64_t rank, const Settings& training) {

@@ -19,6 +19,9 @@ Result<ModelParallel> choose_parallel(const Options& options, const ModelInfo& i
 // --accumulate says how many there are, the default batch is divided.
 void choose_micro_batches(Options& options, const ModelParallel& parallel);
 
+// Pure: of a step's micro-batches, their number is a multiple of this.
+std::int64_t micro_batches_at_a_time(const Settings& training, const ModelParallel& parallel);
+
 // Pure: the part of a rank of the world.
 Layout layout_of(const ModelParallel& parallel, std::int64_t rank, const Settings& training);
 

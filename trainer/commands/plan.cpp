@@ -169,6 +169,10 @@ Result<void> plan(const Options& given) {
         return fail(Fault::usage,
                     "{} is not divided among ranks, so there is nothing to plan; give --model=gpt",
                     given.model);
+    if (given.gave("--virtual-stages") || given.training.pipeline_schedule == PipelineSchedule::interleaved)
+        return fail(Fault::usage,
+                    "--pipeline-schedule=interleaved: trainer plan knows the bubble of 1f1b; leave it and "
+                    "--virtual-stages out");
     Options options = completed(given, info);
     const auto vocabulary = DP_TRY(vocabulary_for(options));
     DP_TRY(fit(options, vocabulary));

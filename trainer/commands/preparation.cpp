@@ -181,20 +181,28 @@ Result<void> choose_documents(Options& options) {
         begins = tokenizer->end_of_text();
         return {};
     }
-    const auto& where = data.mix ? data.mix->parts.front().where : data.directory;
-    if (const auto its = document_begins_in(where)) {
-        begins = *its;
-        return {};
+    // Of tokens alone, as llm.c's and Megatron-LM's tools write them. A multiple of 128 may be their number, rounded up.
+    constexpr std::int64_t kGpt2EndOfText = 50256, kGpt2Tokens = 50257, kMostGpt2Tokens = 50304;
+    const std::int64_t vocabulary = options.shape.gpt.vocabulary;
+    const bool may_be_gpt2 = vocabulary >= kGpt2Tokens && vocabulary <= kMostGpt2Tokens;
+    const auto parts = data.mix ? data.mix->parts : std::vector<DataMix::Part>{{data.directory, 1}};
+    for (const auto& [where, weight] : parts) {
+        const auto said = document_begins_in(where);
+        if (!said && !may_be_gpt2)
+            return fail(Fault::usage,
+                        "--reset-attention-mask: {} does not say which token begins a document; give its "
+                        "tokenizer as --tokenizer FILE",
+                        where.string());
+        const std::int64_t its = said.value_or(kGpt2EndOfText);
+        if (begins >= 0 && its != begins)
+            return fail(
+                Fault::usage,
+                "--reset-attention-mask: documents of {} begin with token {}, and those of {} with {}; "
+                "prepare both with the same tokenizer",
+                parts.front().where.string(), begins, where.string(), its);
+        begins = its;
     }
-    // Of tokens alone, as llm.c's and Megatron-LM's tools write them.
-    constexpr std::int64_t kGpt2EndOfText = 50256;
-    begins = kGpt2EndOfText;
-    if (options.shape.gpt.vocabulary > kGpt2EndOfText) return {};
-    return fail(
-        Fault::usage,
-        "--reset-attention-mask: {} does not say which token begins a document; give its tokenizer as "
-        "--tokenizer FILE",
-        where.string());
+    return {};
 }
 
 Result<std::vector<std::string>> make_data_ready(Options& options) {

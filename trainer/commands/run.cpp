@@ -408,7 +408,8 @@ class Generations {
                 // In a world that has shrunk there are more.
                 Settings now = mine.training;
                 now.accumulate =
-                    DP_TRY(accumulate_in(world_.size(), world_.first_size(), mine.training.accumulate));
+                    DP_TRY(accumulate_in(world_.size(), world_.first_size(), mine.training.accumulate,
+                                         micro_batches_at_a_time(mine.training, *parallel)));
                 mine.shape.gpt.layout = layout_of(*parallel, facts->rank, now);
             }
             Prepared prepared = DP_TRY(prepare_training(
@@ -424,14 +425,19 @@ class Generations {
             prepared_ = std::move(prepared);
             contents_ = text_of(prepared_->data);
             if (prepared_->info->data != DataSet::tokens) return contents_;
-            // Ranks with another number of tokens would have another model.
-            return fmt::format("{}, vocabulary {}", contents_, prepared_->options.shape.gpt.vocabulary);
+            // Ranks with another number of tokens would have another model, and with other documents another attention.
+            const GptShape& shape = prepared_->options.shape.gpt;
+            const std::string documents =
+                shape.document_begins < 0 ? ""
+                                          : fmt::format(", documents from token {}", shape.document_begins);
+            return fmt::format("{}, vocabulary {}{}", contents_, shape.vocabulary, documents);
         };
         DP_TRY(agree_on(world_, "the data", load(), "give the same data on all nodes"));
         Settings& training = prepared_->options.training;
         const dp_world* here = world_.facts();
         training.checkpoints.succeeds = world_.can_restart() && here && here->generation > 0;
-        training.accumulate = DP_TRY(accumulate_in(world_.size(), world_.first_size(), accumulate_));
+        training.accumulate = DP_TRY(accumulate_in(world_.size(), world_.first_size(), accumulate_,
+                                                   micro_batches_at_a_time(training, *parallel)));
         return {};
     }
 

@@ -39,8 +39,11 @@ Result<ModelShape> shape_in(const Manifest& manifest, const Model& like) {
             return fail(Fault::usage, "the manifest's {} is {}; it is damaged", name, found->second);
         *size = found->second;
     }
-    if (const auto found = told.find("document_begins"); found != told.end())
+    if (const auto found = told.find("document_begins"); found != told.end()) {
+        if (found->second < 0 || found->second >= shape.gpt.vocabulary)
+            return fail(Fault::usage, "the manifest's document_begins is {}; it is damaged", found->second);
         shape.gpt.document_begins = found->second;
+    }
     if (shape.gpt.hidden % shape.gpt.heads != 0)
         return fail(Fault::usage,
                     "the manifest's num_attention_heads do not divide its hidden_size; it is damaged");

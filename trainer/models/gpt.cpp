@@ -123,7 +123,8 @@ class Gpt final : public LanguageModel, public Stage {
         }
         now_ = &slots_.front();
         if (shape_.recompute) recomputed_ = of_a_layer();
-        gradients_ = {numbers(own, c), numbers(own, c), numbers(r, wide_columns())};
+        gradients_ = {numbers(own, c), numbers(r, wide_columns()), {}};
+        for (std::int64_t i = 0; i < streams(); ++i) gradients_.streams.push_back(numbers(own, c));
         if (layout_.divides_tokens) exchanged_ = numbers(r, c);
         if (!layout_.is_last_stage()) return;
         logits_ = device.make(type, {chunk_of(r), logits_length()});
@@ -174,7 +175,8 @@ class Gpt final : public LanguageModel, public Stage {
 
     void backward(std::int64_t slot, const Batch& batch, float scale, const Tensor& metrics) override {
         now_ = &slots_[static_cast<std::size_t>(slot)];
-        const Tensor dx = own(gradients_.stream);  // to which each layer adds
+        const Tensor dx =
+            own(gradients_.streams[passes_++ % gradients_.streams.size()]);  // each layer adds to it
         wait_send(dx);
         if (layout_.ends(now_->chunk)) {
             head(batch, scale / static_cast<float>(shape_.sequence), metrics);
@@ -232,8 +234,8 @@ class Gpt final : public LanguageModel, public Stage {
     std::int64_t activations_per_sample() const override {
         const std::int64_t c = shape_.hidden, last = layout_.is_last_stage() ? c : 0,
                            exchanged = layout_.divides_tokens ? c : 0;
-        return own_tokens() *
-                   (layout_.slots * ((most_layers_ + 1) * c + last) + kept_layers() * 3 * c + 2 * c) +
+        return own_tokens() * (layout_.slots * ((most_layers_ + 1) * c + last) + kept_layers() * 3 * c +
+                               (streams() + 1) * c) +
                shape_.sequence * (kept_layers() * 12 * width_ + wide_columns() + exchanged) +
                statistics_per_sample();
     }
@@ -271,10 +273,12 @@ class Gpt final : public LanguageModel, public Stage {
     Slot* now_ = nullptr;  // whose pass it is
     Activations recomputed_;
     struct {
-        Tensor stream, narrow, wide;
+        Tensor narrow, wide;
+        std::vector<Tensor> streams;  // of the residual stream, in turn
     } gradients_;
-    Tensor logits_;  // of some tokens at a time: a chunk
-    Tensor notes_;   // of these, from all ranks that divide the vocabulary (Device::softmax_part())
+    std::size_t passes_ = 0;  // backward ones
+    Tensor logits_;           // of some tokens at a time: a chunk
+    Tensor notes_;            // of these, from all ranks that divide the vocabulary (Device::softmax_part())
     // Where ranks divide the tokens: what all have gathered last, or each of them has a part of the sum of.
     Tensor exchanged_;
 
@@ -293,6 +297,9 @@ class Gpt final : public LanguageModel, public Stage {
         if (!now_->draw || rate == 0) return {};
         return {rate, Random(now_->draw->key, place).bits(), now_->draw->first_row * now_->sequence + first};
     }
+    // A stage sends what the last backward pass made while it makes the next. Where the stages are a ring, each may wait for the other
+    // to take what it has sent before, so there are two.
+    std::int64_t streams() const { return layout_.chunks > 1 ? 2 : 1; }
     bool has_documents() const { return shape_.document_begins >= 0; }
     bool drops() const { return now_->draw && shape_.hidden_dropout > 0; }
     // Applies dropout; also its own backward pass. `to` may be x.

@@ -53,12 +53,14 @@ Result<Schedule> make_schedule(const Settings& settings, std::int64_t samples, s
     return schedule;
 }
 
-Result<std::int64_t> accumulate_in(std::int64_t size, std::int64_t first, std::int64_t accumulate) {
+Result<std::int64_t> accumulate_in(std::int64_t size, std::int64_t first, std::int64_t accumulate,
+                                   std::int64_t multiple_of) {
     const std::int64_t batches = first * accumulate;
-    if (batches % size == 0) return batches / size;
+    const auto does = [&](std::int64_t ranks) { return batches % (ranks * multiple_of) == 0; };
+    if (does(size)) return batches / size;
     std::vector<std::int64_t> would_do;
     for (std::int64_t one = 1; one <= first; ++one)
-        if (batches % one == 0) would_do.push_back(one);
+        if (does(one)) would_do.push_back(one);
     return fail(Fault::usage,
                 "the world began with {} ranks and now has {}, which cannot split {} micro-batches per step "
                 "evenly; these world sizes can: {}",

@@ -24,8 +24,9 @@ struct Schedule {
 Result<Schedule> make_schedule(const Settings& settings, std::int64_t samples, std::int64_t world);
 
 // Micro-batches per rank and step that keep the global batch when a world of `first` ranks has shrunk to `size`. If they do
-// not divide, the failure names the sizes that do.
-Result<std::int64_t> accumulate_in(std::int64_t size, std::int64_t first, std::int64_t accumulate);
+// not divide, or are no multiple of `multiple_of`, the failure names the sizes that do.
+Result<std::int64_t> accumulate_in(std::int64_t size, std::int64_t first, std::int64_t accumulate,
+                                   std::int64_t multiple_of = 1);
 
 // The message before a training that --epochs ends before --steps; nullopt if it does not.
 std::optional<std::string> steps_left_out(const Settings& settings, const Schedule& schedule);

@@ -58,6 +58,14 @@ TEST(Documents, BeginWithWhatTheDataSay) {
     EXPECT_THAT(refused.error().message,
                 HasSubstr("--reset-attention-mask: /nowhere does not say which token "
                           "begins a document; give its tokenizer as --tokenizer FILE"));
+    options = with({"--data-dir=/nowhere", "--vocab-size=60000"});
+    EXPECT_FALSE(choose_documents(options)) << "too many to be GPT-2's";
+    options = with({"--vocab-size=50257"});
+    options.data.mix = DataMix{{{"/nowhere", 1}, {scratch.path(), 1}}};
+    const auto mixed = choose_documents(options);
+    ASSERT_FALSE(mixed);
+    EXPECT_THAT(mixed.error().message,
+                HasSubstr("documents of /nowhere begin with token 50256, and those of "));
     Options without = with({});
     without.resets_attention = false;
     ASSERT_TRUE(choose_documents(without));

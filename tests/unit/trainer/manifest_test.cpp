@@ -245,6 +245,9 @@ TEST(Fits, NorDoesOneWithoutItsDocuments) {
     const auto fits = check_fits(then, now);
     ASSERT_FALSE(fits);
     EXPECT_THAT(fits.error().message, HasSubstr("was trained with --reset-attention-mask; give it"));
+    now.training.shape["document_begins"] = 7;
+    EXPECT_THAT(check_fits(then, now).error().message,
+                HasSubstr("begin with token 256, and the data's begin with 7"));
     now.training.shape["document_begins"] = 256;
     EXPECT_TRUE(check_fits(then, now));
 }

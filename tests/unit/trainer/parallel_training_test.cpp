@@ -201,6 +201,7 @@ TEST(PipelineTraining, HasTheSameBitsWithInterleavedStages) {
         Settings settings = hundred_steps();
         settings.max_steps = 20;
         settings.accumulate = 8 / parallel.data;
+        settings.sequence_parallel = settings.shard_optimizer = parallel.tensor > 1;
         const auto plain = train_divided(parallel, settings, 0.1f).front();
         settings.pipeline_schedule = PipelineSchedule::interleaved;
         settings.virtual_stages = 2;

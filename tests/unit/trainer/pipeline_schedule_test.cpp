@@ -96,6 +96,7 @@ class Pipeline {
             stages_.emplace_back();
             stages_.back().turns = turns_of(passes);
             stages_.back().sent.resize(static_cast<std::size_t>(slots_of(passes)));
+            stages_.back().gradients_sent.resize(passes.chunks > 1 ? 2 : 1);
         }
     }
     // Whether all stages come to their end, each message the one that is expected.
@@ -114,7 +115,9 @@ class Pipeline {
         std::size_t next = 0;
         std::deque<Message> activations, gradients;  // that came in
         std::vector<std::optional<Message>> sent;    // of each slot, to the next stage
-        std::optional<Message> gradient;             // to the one before
+        // To the one before, in turn: where stages are a ring, one would have them wait for each other.
+        std::vector<std::optional<Message>> gradients_sent;
+        std::size_t turn = 0;
     };
     Passes passes_;
     std::vector<Stage> stages_;
@@ -146,12 +149,14 @@ class Pipeline {
                 after.activations.push_back(*sent);
             }
         } else {
-            if (waits(here.gradient, before.gradients)) return false;
+            auto& sent = here.gradients_sent[here.turn % here.gradients_sent.size()];
+            if (waits(sent, before.gradients)) return false;
             if (!(is_last && turn.chunk + 1 == passes_.chunks) && !take(here.gradients, turn)) return false;
             if (!(is_first && turn.chunk == 0)) {
-                here.gradient = Message{turn.micro_batch, turn.chunk - (is_first ? 1 : 0)};
-                before.gradients.push_back(*here.gradient);
+                sent = Message{turn.micro_batch, turn.chunk - (is_first ? 1 : 0)};
+                before.gradients.push_back(*sent);
             }
+            ++here.turn;
         }
         ++here.next;
         return true;

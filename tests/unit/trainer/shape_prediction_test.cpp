@@ -185,6 +185,12 @@ TEST(PlanCommand, DividesWhatDoesNotFit) {
                 HasSubstr("no way to divide gpt among --ranks 1 fits 67.1 GiB a rank"));
 }
 
+TEST(PlanCommand, RefusesAnotherSchedule) {
+    const auto refused = planned({"--ranks=2", "--pipeline-schedule=interleaved"});
+    ASSERT_FALSE(refused);
+    EXPECT_THAT(refused.error().message, HasSubstr("trainer plan knows the bubble of 1f1b"));
+}
+
 TEST(PlanCommand, LeavesOutWhatTheTrainerRefuses) {
     const std::vector<std::string> small{"--num-layers=2",  "--hidden-size=32", "--num-attention-heads=4",
                                          "--seq-length=16", "--vocab-size=64",  "--ranks=2"};

@@ -498,6 +498,8 @@ TEST(AccumulateIn, KeepsTheGlobalBatchOrNamesTheSizesThatWouldDo) {
     EXPECT_EQ(accumulate_in(8, 8, 1), 1);
     EXPECT_EQ(accumulate_in(4, 8, 1), 2);
     EXPECT_EQ(accumulate_in(6, 8, 3), 4);
+    EXPECT_EQ(accumulate_in(4, 8, 2, 2), 4);
+    EXPECT_FALSE(accumulate_in(4, 6, 2, 2)) << "three, which is no multiple of two";
     const auto refused = accumulate_in(6, 8, 1);
     ASSERT_FALSE(refused);
     EXPECT_THAT(refused.error().message, HasSubstr("these world sizes can: 1, 2, 4, 8"));

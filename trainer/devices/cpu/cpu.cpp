@@ -189,7 +189,6 @@ void gelu_backward(In x, In dy, Out dx) {
     });
 }
 
-// Of the tokens of `words`, whose rows the table has; positions may be empty.
 void document_starts(In tokens, std::int32_t end, Out starts) {
     const std::int64_t t = tokens.columns();
     for (std::int64_t row = 0, start = 0; row < tokens.elements(); ++row) {
@@ -199,6 +198,7 @@ void document_starts(In tokens, std::int32_t end, Out starts) {
     }
 }
 
+// Of the tokens of `words`, whose rows the table has; positions may be empty.
 void embed_part(In tokens, In table, Shard words, In positions, Out y) {
     const std::int64_t columns = y.columns(), t = tokens.columns();
     in_type_of(y, [&](auto number) {

@@ -88,11 +88,12 @@ class PreparedProduct {
 // Texts of any length have other products: all of them would be kept otherwise.
 constexpr std::size_t kMostKept = 256;
 
-// Memory for packed blocks of the factors: a megabyte or so.
+// Memory for packed blocks of the factors: a megabyte or so, of oneDNN's own as in its other products, and in no account.
 class Scratch {
  public:
     void* of(std::size_t bytes) {
         if (bytes > bytes_) {
+            memory_.reset();  // before there is more
             memory_.reset(std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment));
             bytes_ = memory_ ? bytes : 0;
         }
