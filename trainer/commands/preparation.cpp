@@ -334,6 +334,7 @@ Result<Prepared> prepare_training(Options options, const ModelInfo& info, const 
     if (!notes.empty() && !options.data.mix) data.source = given;
     DP_TRY(make_schedule(options.training, data.train.count, ranks));
     auto opened = DP_TRY(open_device_of(options, here, log));
+    // NCCL's communicators between stages know no ring (nccl_communicator.cpp).
     if (options.shape.gpt.layout.chunks > 1 && opened.device->name() != "cpu")
         return fail(Fault::usage,
                     "--pipeline-schedule=interleaved works only on CPUs, and the device is {}; give "

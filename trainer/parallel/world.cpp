@@ -219,7 +219,7 @@ Result<Groups> World::divide(Device& device, const ModelParallel& parallel) {
     return groups;
 }
 
-// As divide(). A part of a model dies with its rank, so no communicator survives.
+// As divide(). A part of a model dies with its rank, so no training survives (who asks, asks Ranks::divide_model() first).
 Result<Groups> World::divide_on_gpus(Device& device, bool shares_gpu, const ModelParallel& parallel) {
     DP_TRY(agree("the GPU of a rank", device.facts().model,
                  "ranks that divide a model need the same kind of GPU: ask for one kind (--gres=gpu:KIND:N)",

@@ -17,8 +17,8 @@
 //   activations in the micro-batch's slot, whose backward pass came after the next stage had received them; and to gradients in the
 //   next backward pass, when the stage before has had nothing else to do than to take them: it receives in the order of
 //   micro-batches, too, and none of its forward passes until then needs more of this stage.
-// - Kernels that wait each hold some SMs, which the others then do not have: at most one of `up`, one of `down`, one of the sums that
-//   go on beside, and one on the device's stream at a time.
+// - Kernels that wait each hold some SMs, which the others then do not have: at most one of `up`, one of `down`, two of the sums that
+//   go on beside (of gradients, and of the layers' parts), and one on the device's stream at a time.
 // The host never waits for another stage: join() connects all that send each other something, since NCCL connects two ranks at their
 // first message and waits for both.
 //
@@ -95,6 +95,7 @@ class NcclCommunicator final : public Communicator {
         if (state == ncclSuccess) {
             ncclCommDestroy(comm);
         } else {
+            failed_ = true;  // so the others are not waited for as long
             ncclCommAbort(comm);
         }
     }

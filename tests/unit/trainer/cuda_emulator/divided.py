@@ -73,6 +73,8 @@ CASES = [
     (4, ["--pipeline-parallel=4", "--batch-size=1", "--accumulate=8"], 1e-5),
     (4, ["--tensor-parallel=2", "--pipeline-parallel=2", "--batch-size=2", "--accumulate=4", "--pipeline-schedule=gpipe", *DROPOUT], 1e-5),
     (4, ["--tensor-parallel=2", "--pipeline-parallel=2", "--batch-size=2", "--accumulate=4", "--bf16"], 1e-4),
+    (4, ["--tensor-parallel=2", "--pipeline-parallel=2", "--sequence-parallel", "--batch-size=2", "--accumulate=4", *DROPOUT], 1e-5),
+    (4, ["--tensor-parallel=2", "--batch-size=2", "--accumulate=2", *DROPOUT], 1e-5),
     (4, ["--pipeline-parallel=2", "--batch-size=1", "--accumulate=4", "--shard-optimizer", "--bf16"], 1e-4),
 ]
 
