@@ -285,7 +285,7 @@ TEST(Adapters, AreRefusedWhereTheyCannotBe) {
             EXPECT_THAT(fitted.error().message, HasSubstr(c.line));
         }
         if (fitted) {
-            EXPECT_EQ(options.shape.gpt.lora_alpha, words.size() == 3 ? 4 : 16);
+            EXPECT_EQ(options.shape.gpt.lora_alpha, options.gave("--lora-alpha") ? 4 : 16);
         }
     }
 }
