@@ -102,7 +102,7 @@ void add_model(OptionList& list, Options& o) {
                                   {"gpipe", PipelineSchedule::gpipe},
                                   {"interleaved", PipelineSchedule::interleaved}}),
         "gpt: order of the micro-batches (default: 1f1b)", kCourse);
-    gpt("--virtual-stages,--num-virtual-stages-per-pipeline-rank", o.training.virtual_stages, whole(2, 1024),
+    gpt("--virtual-stages", o.training.virtual_stages, whole(2, 1024),
         "gpt: model chunks of each stage, if interleaved (default: 2)", kCourse);
     gpt("--init-from", o.init_from, path("DIR|FILE"),
         "gpt: GPT-2's weights to begin with, in the safetensors format; a checkpoint comes first", kCourse);
