@@ -194,7 +194,6 @@ TEST(GlooCommunicator, ScattersSumsInWorldsOfAnySizeInTheOrderOfTheRanks) {
                                        sums.begin() + mine.first))
                     << size << " ranks, " << count;
             }
-            EXPECT_EQ(ranks.reduce_scatter(device->make(Type::f64, {8})).has_value(), size == 1);
         });
     }
 }

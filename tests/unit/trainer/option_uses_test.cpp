@@ -106,7 +106,8 @@ Options options_of(const Words& words, const std::string& model) {
 }
 
 // What a checkpoint of the training has in common with others of it, on a rank that trains alone.
-Continuation continuation(const Options& options) {
+Continuation continuation(Options options) {
+    EXPECT_TRUE(choose_documents(options));
     const ModelInfo& info = *find_model(options.model);
     Dataset data = pattern_set();
     take_samples(data, options.data);

@@ -113,6 +113,7 @@ TEST(Summary, TheManualPageHasEveryKeyAndNoOther) {
     saving.has_checkpoints = true;
     saving.tensor_parallel = saving.pipeline_parallel = 2;
     saving.sequence_parallel = true;
+    saving.virtual_stages = 2;
     skipping.bubble = 0.1;
     saving.tokens_per_sample = 256;
     const auto summary = summary_of(saving, skipping);
