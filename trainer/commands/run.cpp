@@ -430,7 +430,7 @@ class Generations {
             const std::string documents =
                 shape.document_begins < 0 ? ""
                                           : fmt::format(", documents from token {}", shape.document_begins);
-            return fmt::format("{}, vocabulary {}{}", contents_, shape.vocabulary, documents);
+            return fmt::format("vocabulary {}{}, {}", shape.vocabulary, documents, contents_);
         };
         DP_TRY(agree_on(world_, "the data", load(), "give the same data on all nodes"));
         Settings& training = prepared_->options.training;
