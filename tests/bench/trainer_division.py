@@ -19,7 +19,7 @@ from trainer_peer import THREADS, TRAINER, text_tokens
 
 NODES, PER_NODE = 2, 4
 RANKS = NODES * PER_NODE
-SHAPE, STEPS = ("--num-layers=4", "--hidden-size=256", "--num-attention-heads=4", "--seq-length=128"), 8
+SHAPE, STEPS = ("--num-layers=4", "--hidden-size=256", "--num-attention-heads=4", "--seq-length=128"), 24
 SMOKE = (("--num-layers=4", "--hidden-size=32", "--num-attention-heads=2", "--seq-length=16"), 2)
 BATCH = 32  # global
 WARM_UP = 1  # rounds

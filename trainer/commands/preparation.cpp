@@ -334,12 +334,6 @@ Result<Prepared> prepare_training(Options options, const ModelInfo& info, const 
     if (!notes.empty() && !options.data.mix) data.source = given;
     DP_TRY(make_schedule(options.training, data.train.count, ranks));
     auto opened = DP_TRY(open_device_of(options, here, log));
-    // NCCL's communicators between stages know no ring (nccl_communicator.cpp).
-    if (options.shape.gpt.layout.chunks > 1 && opened.device->name() != "cpu")
-        return fail(Fault::usage,
-                    "--pipeline-schedule=interleaved works only on CPUs, and the device is {}; give "
-                    "--pipeline-schedule=1f1b, or --device=cpu",
-                    opened.device->name());
     auto model = make_model(info, options.shape);
     if (model->parameters().learned_count() == 0)
         return fail(

@@ -468,7 +468,9 @@ class Generations {
                                                  here_.omp_threads.has_value(), prepared_->device());
         if (const auto line = compiled_->line(time_now()); is_first && line) report_.line(*line);
         watching_.on_phase(Phase::communication);
-        groups_ = DP_TRY(world_.connect(prepared_->device(), here_.gpu.is_part(), *parallel));
+        const bool in_ring = prepared_->options.training.virtual_stages > 1;
+        groups_ = DP_TRY(world_.connect(prepared_->device(), here_.gpu.is_part(), *parallel,
+                                        in_ring ? StageMessages::in_a_ring : StageMessages::in_a_row));
         if (world_.note()) report_.line(*world_.note());
         if (profiles() && world_.size() > 1)
             groups_.wrap([&](std::unique_ptr<Communicator> one) {

@@ -14,6 +14,7 @@
 
 #include "trainer/base/bfloat16.hpp"
 #include "trainer/base/communicator.hpp"
+#include "trainer/base/partition.hpp"
 
 namespace dp::trainer {
 
@@ -21,18 +22,31 @@ class Bf16Sums {
  public:
     // As Communicator::all_reduce(), which `ranks` does of f32.
     Result<void> all_reduce(Communicator& ranks, const Tensor& tensor, Reduction reduction) {
-        const auto count = static_cast<std::size_t>(tensor.elements());
-        if (wide_.size() < count) wide_.resize(count);
-        auto* const numbers = tensor.data<Bfloat16>();
-        std::transform(numbers, numbers + count, wide_.begin(), to_float);
-        const std::shared_ptr<void> memory(wide_.data(), [](void*) {});
-        DP_TRY(ranks.all_reduce(Tensor(memory, Type::f32, {tensor.elements()}), reduction));
-        std::transform(wide_.data(), wide_.data() + count, numbers, to_bfloat16);
+        DP_TRY(ranks.all_reduce(widened(tensor), reduction));
+        narrow(tensor, {0, tensor.elements()});
+        return {};
+    }
+    // As Communicator::reduce_scatter(), too.
+    Result<void> reduce_scatter(Communicator& ranks, const Tensor& tensor) {
+        DP_TRY(ranks.reduce_scatter(widened(tensor)));
+        narrow(tensor, shard_of(tensor.elements(), ranks.rank(), ranks.size()));
         return {};
     }
 
  private:
     std::vector<float> wide_;  // of the largest tensor so far
+
+    Tensor widened(const Tensor& tensor) {
+        const auto count = static_cast<std::size_t>(tensor.elements());
+        if (wide_.size() < count) wide_.resize(count);
+        const auto* const numbers = tensor.data<Bfloat16>();
+        std::transform(numbers, numbers + count, wide_.begin(), to_float);
+        return {std::shared_ptr<void>(wide_.data(), [](void*) {}), Type::f32, {tensor.elements()}};
+    }
+    void narrow(const Tensor& tensor, const Shard& part) const {
+        const float* const from = wide_.data() + part.first;
+        std::transform(from, from + part.count, tensor.data<Bfloat16>() + part.first, to_bfloat16);
+    }
 };
 
 }  // namespace dp::trainer

@@ -43,6 +43,17 @@ class HostStaged final : public Communicator {
         return device_.status();
     }
 
+    Result<void> reduce_scatter(const Tensor& tensor) override {
+        const Tensor host = staging_for(tensor);
+        device_.download(tensor, staging_.data());
+        DP_TRY(device_.status());
+        DP_TRY(between_hosts_->reduce_scatter(host));
+        const Shard mine = shard_of(tensor.elements(), rank(), size());
+        const auto before = static_cast<std::size_t>(mine.first) * size_of(tensor.type());
+        device_.upload(staging_.data() + before, tensor.view(mine.first, {mine.count}));
+        return device_.status();
+    }
+
     Result<void> broadcast(const Tensor& tensor, std::int64_t root) override {
         const Tensor host = staging_for(tensor);
         if (root == rank()) device_.download(tensor, staging_.data());

@@ -165,7 +165,8 @@ void World::leave_together() {
     (void)context_->barrier({kBeforeTraining, {}});
 }
 
-Result<Groups> World::connect(Device& device, bool shares_gpu, const ModelParallel& parallel) {
+Result<Groups> World::connect(Device& device, bool shares_gpu, const ModelParallel& parallel,
+                              StageMessages messages) {
     if (!context_) return Groups{std::make_unique<SingleCommunicator>()};
     const bool cuda = device.name() == "cuda";
     const std::string kind = cuda && shares_gpu ? "a part of a cuda GPU" : std::string(device.name());
@@ -175,7 +176,7 @@ Result<Groups> World::connect(Device& device, bool shares_gpu, const ModelParall
     std::optional<std::int64_t> peer;
     if (cuda && can_restart()) peer = DP_TRY(peer_elsewhere());
     if (parallel.tensor * parallel.pipeline > 1)
-        return cuda ? divide_on_gpus(device, shares_gpu, parallel) : divide(device, parallel);
+        return cuda ? divide_on_gpus(device, shares_gpu, parallel, messages) : divide(device, parallel);
     if (cuda && !shares_gpu) {
         auto nccl = DP_TRY(open_nccl(*context_, device, {.survives = can_restart()}));
         nccl->set_peer(peer);
@@ -220,7 +221,8 @@ Result<Groups> World::divide(Device& device, const ModelParallel& parallel) {
 }
 
 // As divide(). A part of a model dies with its rank, so no training survives (who asks, asks Ranks::divide_model() first).
-Result<Groups> World::divide_on_gpus(Device& device, bool shares_gpu, const ModelParallel& parallel) {
+Result<Groups> World::divide_on_gpus(Device& device, bool shares_gpu, const ModelParallel& parallel,
+                                     StageMessages messages) {
     DP_TRY(agree("the GPU of a rank", device.facts().model,
                  "ranks that divide a model need the same kind of GPU: ask for one kind (--gres=gpu:KIND:N)",
                  Fault::device));
@@ -229,7 +231,9 @@ Result<Groups> World::divide_on_gpus(Device& device, bool shares_gpu, const Mode
                              std::vector<std::uint32_t> members) -> Result<std::unique_ptr<Communicator>> {
         if (shares_gpu) return std::make_unique<HostStaged>(mesh({name, std::move(members)}), device);
         return open_nccl(*context_, device,
-                         {.name = name, .members = std::move(members), .sends = name == kPipeline});
+                         {.name = name,
+                          .members = std::move(members),
+                          .messages = name == kPipeline ? messages : StageMessages::none});
     };
     Groups groups{DP_TRY(connect("trainer", {})), true};
     if (parallel.data > 1)

@@ -10,6 +10,7 @@
 #include "base/model_parallel.hpp"
 #include "dp/dp.hpp"
 #include "trainer/devices/device.hpp"
+#include "trainer/devices/nccl_group.hpp"
 #include "trainer/parallel/groups.hpp"
 #include "trainer/parallel/node_communicator.hpp"
 
@@ -69,8 +70,9 @@ class World {
 
     // The communicators of this rank for tensors of this device; World and device must outlive them. Every rank
     // calls. Fails if the devices differ in kind. `shares_gpu` excludes NCCL, which wants one GPU per rank. `parallel`: of this
-    // world.
-    Result<Groups> connect(Device& device, bool shares_gpu, const ModelParallel& parallel);
+    // world; `messages`: what the stages of a pipeline will send.
+    Result<Groups> connect(Device& device, bool shares_gpu, const ModelParallel& parallel,
+                           StageMessages messages = StageMessages::in_a_row);
     // Why it connected in a slower way, in one line for the user.
     const std::optional<std::string>& note() const { return note_; }
 
@@ -83,7 +85,8 @@ class World {
     std::unique_ptr<Communicator> mesh(const Group& group);
     Result<SharedNodes> share_memory(const Group& group);
     Result<Groups> divide(Device& device, const ModelParallel& parallel);
-    Result<Groups> divide_on_gpus(Device& device, bool shares_gpu, const ModelParallel& parallel);
+    Result<Groups> divide_on_gpus(Device& device, bool shares_gpu, const ModelParallel& parallel,
+                                  StageMessages messages);
 };
 
 }  // namespace dp::trainer

@@ -135,6 +135,7 @@ Result<void> TrainStep::make_gradients(const SampleChoice& samples, std::int64_t
     else if (sum_)
         run_.device.zero(sum_);
     const double waited = ranks.seconds_waited();
+    PassTimes& times = first_.seconds > 0 ? later_ : first_;
     for (const Turn& turn : turns_) {
         const Batch batch = DP_TRY(batch_of(turn, samples, number));
         // Each rank's gradient is its part of the mean over the global batch, so their sum is that mean. The
@@ -143,14 +144,14 @@ Result<void> TrainStep::make_gradients(const SampleChoice& samples, std::int64_t
         if (reduces) reducer_.begin(sum_);
         const auto start = std::chrono::steady_clock::now();
         pass(turn, batch);
-        passes_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        times.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
         if (!ranks.model_sums()) return ranks.model_sums();
         if (reduces)
             gradients_ = DP_TRY(reduced());
         else if (turn.backward)
             keep_gradients(turn);
     }
-    waited_ += ranks.seconds_waited() - waited;
+    times.waited += ranks.seconds_waited() - waited;
     DP_TRY(copied_.agree(gradients_));
     return add_other_end();
 }

@@ -39,8 +39,12 @@ class TrainStep {
     // The norm of the last step's gradients before clipping; only if steps are logged. Every rank calls.
     Result<double> gradient_norm();
     std::int64_t skipped() const { return skipped_; }  // steps of the training
-    // The part of the time of its passes in which this rank waited for its neighbours in the pipeline, until now; 0 without one.
-    double bubble() const { return passes_ > 0 ? waited_ / passes_ : 0; }
+    // The part of the time of its passes in which this rank waited for its neighbours in the pipeline, until now; 0 without one. Of the
+    // first step, which prepares each product and connection, only as long as there is no other.
+    double bubble() const {
+        const PassTimes& of = later_.seconds > 0 ? later_ : first_;
+        return of.seconds > 0 ? of.waited / of.seconds : 0;
+    }
     std::int64_t skipped_in_epoch() const { return skipped_ - skipped_before_; }
     // After that step.
     Progress progress(std::int64_t step);
@@ -92,8 +96,11 @@ class TrainStep {
     double last_norm_ = 0;              // if steps may be skipped
     std::int64_t skipped_ = 0, bad_in_a_row_ = 0;
     std::int64_t skipped_before_ = 0;  // this epoch
-    double passes_ = 0, waited_ = 0;   // seconds, of all steps
-    Tensor exchanged_;  // some of the gradients that the other end of the pipeline has a part of
+    struct PassTimes {
+        double seconds = 0, waited = 0;  // of those `seconds`
+    };
+    PassTimes first_, later_;  // of the first step, and of all others
+    Tensor exchanged_;         // some of the gradients that the other end of the pipeline has a part of
     StepMarks marks_;
     struct {
         Progress progress;

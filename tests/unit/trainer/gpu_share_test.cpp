@@ -82,6 +82,7 @@ TEST_P(ThroughHostOn, SumsAndGathersAsTheCommunicatorUnderIt) {
             std::int64_t size() const override { return of_.size(); }
             Result<void> all_reduce(const Tensor& t, Reduction r) override { return of_.all_reduce(t, r); }
             Result<void> all_gather(const Tensor& t) override { return of_.all_gather(t); }
+            Result<void> reduce_scatter(const Tensor& t) override { return of_.reduce_scatter(t); }
             Result<void> broadcast(const Tensor& t, std::int64_t from) override {
                 return of_.broadcast(t, from);
             }
@@ -119,6 +120,10 @@ TEST_P(ThroughHostOn, SumsAndGathersAsTheCommunicatorUnderIt) {
             EXPECT_TRUE(ranks->all_gather(tensor));
             std::iota(values.begin(), values.end(), 0.0f);
             EXPECT_EQ(on.values_of<float>(tensor), values);
+            EXPECT_TRUE(ranks->reduce_scatter(tensor));
+            const auto scattered = on.values_of<float>(tensor);
+            for (std::int64_t i = mine.first; i < mine.first + mine.count; ++i)
+                EXPECT_EQ(scattered[static_cast<std::size_t>(i)], static_cast<float>(kRanks * i));
             const Tensor root = upload(on, {count}, std::vector<float>(values.size(), between.rank() + 1.0f));
             EXPECT_TRUE(ranks->broadcast(root, 1));
             EXPECT_EQ(on.values_of<float>(root), std::vector<float>(values.size(), 2.0f));

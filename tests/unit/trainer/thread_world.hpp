@@ -89,7 +89,7 @@ class ThreadWorld {
         }
         // Whoever reads more than its part gets NaN.
         Result<void> reduce_scatter(const Tensor& tensor) override {
-            if (tensor.type() != Type::f32) return all_reduce(tensor, Reduction::sum);
+            if (tensor.type() == Type::bf16) return bf16_sums_.reduce_scatter(*this, tensor);
             const Shard mine = shard_of(tensor.elements(), rank_, size());
             std::vector<float> sums(static_cast<std::size_t>(tensor.elements()),
                                     std::numeric_limits<float>::quiet_NaN());

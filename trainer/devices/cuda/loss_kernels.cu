@@ -6,6 +6,7 @@
 
 #include "trainer/devices/cuda/launching.cuh"
 #include "trainer/devices/cuda/numbers.cuh"
+#include "trainer/devices/cuda/tensor_instructions.cuh"
 
 namespace dp::trainer {
 namespace kernels {
@@ -71,6 +72,16 @@ __device__ void for_each_of_row(const T* row, std::int64_t count, Work work) {
         work(i, read_pack<1>(row + i));
 }
 
+// e^x, x <= 0. Of bf16 numbers with fewer instructions: within |x| 2^-23 of it, where they themselves are within 2^-9.
+template <typename T>
+__device__ float exponential(float x) {
+    constexpr float kLog2E = 1.44269504f;
+    if constexpr (std::is_same_v<T, Bf16>)
+        return power_of_two(kLog2E * x);
+    else
+        return expf(x);
+}
+
 // The sum of e^(number - maximum); a larger number rescales the sum so far.
 struct Exponentials {
     float largest = -INFINITY;
@@ -80,12 +91,12 @@ struct Exponentials {
         if (largest > -INFINITY) sum *= static_cast<double>(expf(largest - to));
         largest = to;
     }
-    template <int kWidth>
+    template <typename T, int kWidth>
     __device__ void add(const Numbers<kWidth>& numbers) {
         float most = largest, part = 0;
         for (float number : numbers.at) most = fmaxf(most, number);
         if (most > largest) rescale(most);
-        for (float number : numbers.at) part += expf(number - largest);
+        for (float number : numbers.at) part += exponential<T>(number - largest);
         sum += static_cast<double>(part);
     }
     // Combines those of all threads of a block; the result is in each.
@@ -102,17 +113,33 @@ struct Exponentials {
     }
 };
 
+// As write_pack(), in words: else the compiler stores these packs number by number, as it still does those of fp32.
+template <int kWidth, typename T>
+__device__ void write_words(T* to, const Numbers<kWidth>& numbers) {
+    if constexpr (kWidth == 1) {
+        write(*to, numbers.at[0]);
+    } else {
+        Pack<T, kWidth> pack;
+        for (int i = 0; i < kWidth; ++i) write(pack.at[i], numbers.at[i]);
+        uint4 words;
+        static_assert(sizeof words == sizeof pack);
+        memcpy(&words, &pack, sizeof words);
+        *reinterpret_cast<uint4*>(to) = words;
+    }
+}
+
 // Run by a block: a row's gradient, possibly in the row's place. `label`: of a number of the row, or of none.
 template <typename T>
 __device__ void write_gradient(const T* row, std::int64_t count, std::int64_t label, float scale,
                                float largest, float total, T* to) {
+    const float factor = scale / total;
     const bool alike =
         (reinterpret_cast<std::uintptr_t>(to) - reinterpret_cast<std::uintptr_t>(row)) % 16 == 0;
     for_each_of_row(row, count, [&](std::int64_t first, auto numbers) {
         std::int64_t c = first;
         for (float& number : numbers.at)
-            number = scale * (expf(number - largest) / total - (c++ == label ? 1.0f : 0.0f));
-        if (alike) return write_pack(to + first, numbers);
+            number = factor * exponential<T>(number - largest) - (c++ == label ? scale : 0.0f);
+        if (alike) return write_words(to + first, numbers);
         for (float number : numbers.at) write(to[first++], number);
     });
 }
@@ -127,7 +154,7 @@ __global__ void wide_cross_entropy_kernel(const T* logits, const std::int32_t* l
     Exponentials thread;
     int better = 0;  // that are larger, or as large and in front of the label
     for_each_of_row(row, classes, [&](std::int64_t first, const auto& numbers) {
-        thread.add(numbers);
+        thread.add<T>(numbers);
         for (float number : numbers.at) {
             better += number > own || (number == own && first < label) ? 1 : 0;
             ++first;
@@ -153,7 +180,7 @@ __global__ void softmax_part_kernel(const T* logits, std::int64_t length, Shard 
     float largest = -INFINITY;
     int at = 0;  // of the first largest number of this thread, which gets its numbers in their order
     for_each_of_row(row, words.count, [&](std::int64_t first, const auto& numbers) {
-        thread.add(numbers);
+        thread.add<T>(numbers);
         for (float number : numbers.at) {
             if (number > largest) {
                 largest = number;

@@ -9,15 +9,18 @@
 // Messages between the stages of a pipeline. To NCCL a message is a kernel that ends when the other side's has taken part, and the
 // kernels of one communicator run one after another, whatever their streams. So over one communicator 1F1B would deadlock: a
 // stage's second activations would wait for a stage that waits until its first gradients are taken, and the kernel that takes them is
-// queued behind those activations. Hence two communicators: a lane each: `up` has what goes to stages of higher numbers (activations), `down`
-// what goes to lower ones (gradients), each with a stream. Nothing then waits in a circle:
+// queued behind those activations. Hence a communicator for each link (devices/nccl_group.hpp), with a stream of its own: `up` has what goes
+// to stages of higher numbers (activations), `down` what goes to lower ones (gradients). Nothing then waits in a circle:
 // - In `up`, the messages of micro-batch i from stage s to s + 1 come, on both sides, after those of i - 1, and on the sender's after
 //   that of i from s - 1. All that a message waits for has a smaller (i, s). `down` likewise, with (i, -s).
 // - The device waits for a message only where it receives it, and, in wait_send(), where it writes to its memory again. It does so to
 //   activations in the micro-batch's slot, whose backward pass came after the next stage had received them; and to gradients in the
 //   next backward pass, when the stage before has had nothing else to do than to take them: it receives in the order of
 //   micro-batches, too, and none of its forward passes until then needs more of this stage.
-// - Kernels that wait each hold some SMs, which the others then do not have: at most one of `up`, one of `down`, two of the sums that
+// - In an interleaved schedule the stages are a ring, in which each would send over `up` before it receives, and wait for the next, all
+//   round. So what closes the ring goes over links of its own, and gradients alternate between two buffers. The unit tests play all
+//   schedules of small pipelines with these links, and none waits for ever (nccl_links_test.cpp).
+// - Kernels that wait each hold some SMs, which the others then do not have: at most one of each link, two of the sums that
 //   go on beside (of gradients, and of the layers' parts), and one on the device's stream at a time.
 // The host never waits for another stage: join() connects all that send each other something, since NCCL connects two ranks at their
 // first message and waits for both.
@@ -28,6 +31,7 @@
 // sum is right only if every rank got that far. Where ranks survive others, each step's sums are confirmed before the
 // optimizer sees them. They still travel while the backward pass computes.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -61,26 +65,29 @@ class NcclCommunicator final : public Communicator {
         }
         comm_ = DP_TRY(open(context, group_.name));
         ticket_ = device_.make(Type::i64, {1});
-        if (group_.sends) {
-            for (Direction* one : {&up_, &down_}) {
-                one->comm = DP_TRY(open(context, group_.name + (one == &up_ ? "/up" : "/down")));
-                DP_TRY(make_stream(one->stream));
-            }
-            DP_TRY(connect_stages(up_, +1));
-            DP_TRY(connect_stages(down_, -1));
+        for (const auto& [link, name, closes_ring] : kStageLinks) {
+            if (group_.messages == StageMessages::none ||
+                (closes_ring && group_.messages != StageMessages::in_a_ring))
+                continue;
+            Link& one = at(link);
+            one.comm = DP_TRY(open(context, group_.name + name));
+            DP_TRY(make_stream(one.stream));
         }
+        for (const NamedLink& one : kStageLinks) DP_TRY(connect_stages(one.link));
         return device_.status();
     }
 
     // Ignores results: the process, or its generation, is about to end.
     ~NcclCommunicator() override {
-        for (const ncclComm_t one : {comm_, up_.comm, down_.comm})
-            if (one != nullptr) end_communicator(one);
+        if (comm_ != nullptr) end_communicator(comm_);
+        for (const Link& one : links_)
+            if (one.comm != nullptr) end_communicator(one.comm);
         ticket_ = kept_ = {};
         for (const Sent& one : sent_) cudaEventDestroy(one.sent);
         if (event_ != nullptr) cudaEventDestroy(event_);
-        for (const cudaStream_t one : {aside_, up_.stream, down_.stream})
-            if (one != nullptr) cudaStreamDestroy(one);
+        if (aside_ != nullptr) cudaStreamDestroy(aside_);
+        for (const Link& one : links_)
+            if (one.stream != nullptr) cudaStreamDestroy(one.stream);
     }
 
     void end_communicator(ncclComm_t comm) {
@@ -120,6 +127,17 @@ class NcclCommunicator final : public Communicator {
         if (gathered) gathered = confirm();
         if (!gathered) device_.convert(kept_, part);  // once the aborted kernel has ended
         return gathered;
+    }
+
+    // Parts that differ in length are summed everywhere: where ranks divide tokens they are equal.
+    Result<void> reduce_scatter(const Tensor& tensor) override {
+        if (tensor.elements() % size_ != 0) return all_reduce(tensor, Reduction::sum);
+        DP_TRY(device_.status());
+        const Tensor mine = tensor.view(rank_ * (tensor.elements() / size_), {tensor.elements() / size_});
+        return settled("reduce-scatter",
+                       ncclReduceScatter(tensor.data<void>(), mine.data<void>(),
+                                         static_cast<std::size_t>(mine.elements()), nccl_type(tensor),
+                                         ncclSum, comm_, device_.stream()));
     }
 
     Result<void> gather(const Tensor& tensor) {
@@ -166,16 +184,16 @@ class NcclCommunicator final : public Communicator {
     }
 
     Result<void> start_send(const Tensor& tensor, std::int64_t to, Lane lane) override {
-        const Direction& direction = lane == Lane::activations ? up_ : down_;
-        DP_TRY(wait(device_.stream(), direction.stream));
+        const Link& link = at(link_of(lane, rank_, to));
+        DP_TRY(wait(device_.stream(), link.stream));
         DP_TRY(settled("sending",
                        ncclSend(tensor.data<void>(), tensor.bytes(), ncclChar, static_cast<int>(to),
-                                direction.comm, direction.stream),
-                       direction.comm));
+                                link.comm, link.stream),
+                       link.comm));
         Sent sent{tensor, nullptr};
         DP_TRY(make_event(sent.sent));
         sent_.push_back(sent);
-        return done(cudaEventRecord(sent.sent, direction.stream), "noting that a message is sent");
+        return done(cudaEventRecord(sent.sent, link.stream), "noting that a message is sent");
     }
     // What the device does next comes after it; the host does not wait.
     Result<void> wait_send(const Tensor& tensor) override {
@@ -193,13 +211,13 @@ class NcclCommunicator final : public Communicator {
     }
     // Into memory that the device may still have been reading.
     Result<void> receive(const Tensor& tensor, std::int64_t from, Lane lane) override {
-        const Direction& direction = lane == Lane::activations ? up_ : down_;
-        DP_TRY(wait(device_.stream(), direction.stream));
+        const Link& link = at(link_of(lane, from, rank_));
+        DP_TRY(wait(device_.stream(), link.stream));
         DP_TRY(settled("receiving",
                        ncclRecv(tensor.data<void>(), tensor.bytes(), ncclChar, static_cast<int>(from),
-                                direction.comm, direction.stream),
-                       direction.comm));
-        return wait(direction.stream, device_.stream());
+                                link.comm, link.stream),
+                       link.comm));
+        return wait(link.stream, device_.stream());
     }
 
     Result<void> confirm() override {
@@ -216,7 +234,7 @@ class NcclCommunicator final : public Communicator {
     }
 
  private:
-    struct Direction {
+    struct Link {
         ncclComm_t comm = nullptr;
         cudaStream_t stream = nullptr;
     };
@@ -233,7 +251,7 @@ class NcclCommunicator final : public Communicator {
     std::int64_t rank_ = 0, size_ = 1;
     cudaStream_t aside_ = nullptr;
     cudaEvent_t event_ = nullptr;
-    Direction up_, down_;
+    std::array<Link, std::size(kStageLinks)> links_;
     std::vector<Sent> sent_;
     Tensor ticket_;  // of confirm(): i64 [1]
     Tensor kept_;    // this rank's part of what is gathered: parameters
@@ -255,31 +273,28 @@ class NcclCommunicator final : public Communicator {
         return done(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event for NCCL");
     }
 
-    // A first message from each stage to the next one in this direction, and from one end to the other, which exchange gradients
-    // (training/train_step.cpp).
-    Result<void> connect_stages(const Direction& direction, std::int64_t step) {
-        const std::int64_t first = step > 0 ? 0 : size_ - 1, last = size_ - 1 - first;
+    Link& at(StageLink link) { return links_[static_cast<std::size_t>(link)]; }
+
+    // A first message between all that will send each other some over this link, if it is there.
+    Result<void> connect_stages(StageLink which) {
+        const Link& link = at(which);
+        if (link.comm == nullptr) return {};
         const Tensor byte = device_.make(Type::u8, {2});
-        DP_TRY(wait(device_.stream(), direction.stream));
+        DP_TRY(wait(device_.stream(), link.stream));
         ncclResult_t begun = ncclGroupStart();
         const auto note = [&](ncclResult_t result) {
             if (begun == ncclSuccess && result != ncclInProgress) begun = result;
         };
-        const auto send = [&](std::int64_t to) {
-            note(ncclSend(byte.data<void>(), 1, ncclChar, static_cast<int>(to), direction.comm,
-                          direction.stream));
-        };
-        const auto receive = [&](std::int64_t from) {
-            note(ncclRecv(byte.data<char>() + 1, 1, ncclChar, static_cast<int>(from), direction.comm,
-                          direction.stream));
-        };
-        if (rank_ != first) receive(rank_ - step);
-        if (rank_ != last) send(rank_ + step);
-        if (size_ > 2 && rank_ == first) send(last);
-        if (size_ > 2 && rank_ == last) receive(first);
+        for (const auto& [from, to] : senders_of(which, size_)) {
+            if (to == rank_)
+                note(ncclRecv(byte.data<char>() + 1, 1, ncclChar, static_cast<int>(from), link.comm,
+                              link.stream));
+            if (from == rank_)
+                note(ncclSend(byte.data<void>(), 1, ncclChar, static_cast<int>(to), link.comm, link.stream));
+        }
         const ncclResult_t ended = ncclGroupEnd();
-        DP_TRY(settled("connecting the stages", begun == ncclSuccess ? ended : begun, direction.comm));
-        DP_TRY(wait(direction.stream, device_.stream()));
+        DP_TRY(settled("connecting the stages", begun == ncclSuccess ? ended : begun, link.comm));
+        DP_TRY(wait(link.stream, device_.stream()));
         device_.synchronize();  // until then `byte` is needed
         return device_.status();
     }
@@ -331,14 +346,17 @@ class NcclCommunicator final : public Communicator {
 
     Result<void> queue(const Tensor& tensor, Reduction reduction, cudaStream_t stream) {
         DP_TRY(device_.status());
-        ncclDataType_t type = ncclFloat32;
-        if (tensor.type() == Type::f64) type = ncclFloat64;
-        if (tensor.type() == Type::i64) type = ncclInt64;
-        if (tensor.type() == Type::bf16) type = ncclBfloat16;  // it may round at each rank
         void* data = tensor.data<void>();
-        return settled("all-reduce",
-                       ncclAllReduce(data, data, static_cast<std::size_t>(tensor.elements()), type,
-                                     reduction == Reduction::sum ? ncclSum : ncclMax, comm_, stream));
+        return settled(
+            "all-reduce",
+            ncclAllReduce(data, data, static_cast<std::size_t>(tensor.elements()), nccl_type(tensor),
+                          reduction == Reduction::sum ? ncclSum : ncclMax, comm_, stream));
+    }
+    static ncclDataType_t nccl_type(const Tensor& tensor) {
+        if (tensor.type() == Type::f64) return ncclFloat64;
+        if (tensor.type() == Type::i64) return ncclInt64;
+        if (tensor.type() == Type::bf16) return ncclBfloat16;  // it may round at each rank
+        return ncclFloat32;
     }
 
     Result<void> settled(const char* what, ncclResult_t result) { return settled(what, result, comm_); }

@@ -45,8 +45,8 @@ __device__ void hide_later_keys(SumPiece (&scores)[kScores], std::int64_t first_
     }
 }
 
-// The same of keys before the first one that their query sees, where documents begin within sequences. Of scores whose rows are queries:
-// `starts` of this lane's two rows.
+// The same of keys before the first one that their query sees, where documents begin within sequences. The rows are queries; `starts`: of
+// this lane's two.
 template <int kScores>
 __device__ void hide_earlier_keys(SumPiece (&scores)[kScores], const int (&starts)[2], std::int64_t first) {
     const int apart[2] = {starts[0] - static_cast<int>(first), starts[1] - static_cast<int>(first)};
@@ -56,19 +56,6 @@ __device__ void hide_earlier_keys(SumPiece (&scores)[kScores], const int (&start
 #pragma unroll
         for (int i = 0; i < 4; ++i)
             if (piece * 8 + SumPiece::column(i) < apart[i / 2]) scores[piece].at[i] = -INFINITY;
-    }
-}
-// And of scores whose rows are keys.
-template <int kScores>
-__device__ void hide_earlier_keys(SumPiece (&scores)[kScores], const Head& head, std::int64_t first_key,
-                                  std::int64_t first_query) {
-    if (head.starts == nullptr) return;
-#pragma unroll
-    for (int piece = 0; piece < kScores; ++piece) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-            if (first_key + SumPiece::row(i) < head.start(first_query + piece * 8 + SumPiece::column(i)))
-                scores[piece].at[i] = -INFINITY;
     }
 }
 
@@ -179,16 +166,18 @@ __global__ void __launch_bounds__(kThreadsOfBlock, Sizes<kSize>::kBlocks)
     }
 }
 
-// What the keys' kernel needs of a query: the logarithm of its sum of exponentials, in units of log(2), and Σ dy y.
-struct QuerySums {
+// What the keys' kernel needs of a query: the logarithm of its sum of exponentials, in units of log(2), Σ dy y, and the first key that it
+// sees.
+struct alignas(16) QueryFacts {
     float log_sum, product;
+    int start;
 };
 
-// The gradients of the queries, and `query_sums`, laid out as sums is.
+// The gradients of the queries, and `facts`, laid out as sums is.
 template <int kSize, bool kDrops>
 __global__ void __launch_bounds__(kThreadsOfBlock, Sizes<kSize>::kBlocks)
     tensor_queries_kernel(Attention a, std::int64_t columns, bool packs, const Bf16* qkv, const Bf16* y,
-                          const float* sums, const Bf16* dy, QuerySums* query_sums, Bf16* d_qkv) {
+                          const float* sums, const Bf16* dy, QueryFacts* facts, Bf16* d_qkv) {
     using S = Sizes<kSize>;
     __shared__ __align__(16) Bf16 shared[2][S::kStage];  // keys, followed by values
     const Head head(a, columns, kOwn);
@@ -217,7 +206,8 @@ __global__ void __launch_bounds__(kThreadsOfBlock, Sizes<kSize>::kBlocks)
         product[own_row] = row_sum(dot_of_row(gradients, outputs, own_row));
         if (query >= a.sequence) continue;
         log_sum[own_row] = sums[head.sums + query] * kLog2OfE;
-        if (SumPiece::column(0) == 0) query_sums[head.sums + query] = {log_sum[own_row], product[own_row]};
+        if (SumPiece::column(0) == 0)
+            facts[head.sums + query] = {log_sum[own_row], product[own_row], starts[own_row]};
     }
 
     SumPiece results[S::kSums];
@@ -251,15 +241,17 @@ __global__ void __launch_bounds__(kThreadsOfBlock, Sizes<kSize>::kBlocks)
 template <int kSize, bool kDrops>
 __global__ void __launch_bounds__(kThreadsOfBlock)
     tensor_keys_kernel(Attention a, std::int64_t columns, bool packs, const Bf16* qkv, const Bf16* dy,
-                       const QuerySums* query_sums, Bf16* d_qkv) {
+                       const QueryFacts* facts, Bf16* d_qkv) {
     using S = Sizes<kSize>;
     __shared__ __align__(16) Bf16 shared[2][S::kStage];  // queries, followed by their gradients
-    __shared__ QuerySums tile_sums[2][S::kTile];
+    __shared__ QueryFacts tile_facts[2][S::kTile];
     const Head head(a, columns, kOwn);
     const float factor = kDrops ? head.dropout.factor() : 1.0f, scale = head.scale();
     const int warp = static_cast<int>(threadIdx.x / 32);
     const std::int64_t first_key = std::int64_t{head.part} * kOwn;
     const std::int64_t own = first_key + warp * 16;
+    const int own_keys[2] = {static_cast<int>(own) + SumPiece::row(0),
+                             static_cast<int>(own) + SumPiece::row(2)};
 
     const auto copy = [&](std::int64_t first, int stage) {
         copy_tile<S::kTile, kSize>(shared[stage], in_qkv(head, qkv, 0, first, packs));
@@ -268,8 +260,8 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
         const auto i = static_cast<int>(threadIdx.x);
         if (i >= S::kTile) return;
         const bool exists = first + i < a.sequence;
-        copy_later<sizeof(QuerySums)>(&tile_sums[stage][i], query_sums + head.sums + (exists ? first + i : 0),
-                                      exists);
+        copy_later<sizeof(QueryFacts)>(&tile_facts[stage][i], facts + head.sums + (exists ? first + i : 0),
+                                       exists);
     };
     copy(first_key, 0);
     LeftPiece keys[S::kSteps], values[S::kSteps];
@@ -282,7 +274,6 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
         SumPiece weights[S::kScores], slopes[S::kScores];  // [keys, queries]
         multiply<true, S::kStride>(weights, keys, queries);
         hide_later_keys<false>(weights, own, first);
-        hide_earlier_keys(weights, head, own, first);
         multiply<true, S::kStride>(slopes, values, gradients);
         const unsigned kept = kDrops ? kept_scores<S::kScores, false>(head.dropout, own, first) : 0;
 #pragma unroll
@@ -292,9 +283,10 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
                 const int column = piece * 8 + SumPiece::column(i);
                 float &weight = weights[piece].at[i], &slope = slopes[piece].at[i];
                 if (kDrops) slope = is_kept(kept, piece, i) ? slope * factor : 0.0f;
-                const QuerySums of_query = tile_sums[stage][column];
-                weight = power_of_two(weight * (scale * kLog2OfE) - of_query.log_sum);
-                slope = weight * (slope - of_query.product);
+                const QueryFacts& query = tile_facts[stage][column];
+                weight = power_of_two(weight * (scale * kLog2OfE) - query.log_sum);
+                if (own_keys[i / 2] < query.start) weight = 0;
+                slope = weight * (slope - query.product);
                 if (kDrops && !is_kept(kept, piece, i)) weight = 0;
             }
         }
@@ -328,14 +320,14 @@ void CudaDevice::attention_bf16(const Attention& a, In qkv, Out y, Out sums) {
 
 void CudaDevice::attention_bf16_backward(const Attention& a, In qkv, In y, In sums, In dy, Out d_qkv) {
     constexpr const char* kWhat = "the gradient of attention";
-    auto* query_sums = workspace<QuerySums>(y.rows() * a.heads);
+    auto* facts = workspace<QueryFacts>(y.rows() * a.heads);
     const bool packs =
         vectors_in_packs(a, y, {qkv.data<Bf16>(), y.data<Bf16>(), dy.data<Bf16>(), d_qkv.data<Bf16>()});
     with_head_size(a, y, [&](auto size, auto drops) {
         launch(kWhat, tensor_queries_kernel<size, drops>, blocks_of(a, y, kOwn), kThreadsOfBlock, a,
-               y.columns(), packs, qkv, y, sums, dy, query_sums, d_qkv);
+               y.columns(), packs, qkv, y, sums, dy, facts, d_qkv);
         launch(kWhat, tensor_keys_kernel<size, drops>, blocks_of(a, y, kOwn), kThreadsOfBlock, a, y.columns(),
-               packs, qkv, dy, query_sums, d_qkv);
+               packs, qkv, dy, facts, d_qkv);
     });
 }
 

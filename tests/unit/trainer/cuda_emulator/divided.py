@@ -15,8 +15,10 @@ import sys
 import tempfile
 
 TRAINER, DPCTL = sys.argv[1:3]
-SHAPE = ["--model=gpt", "--num-layers=4", "--hidden-size=16", "--num-attention-heads=2", "--seq-length=16", "--data-dir=tokens", "--device=cuda",
+SHAPE = ["--model=gpt", "--hidden-size=16", "--num-attention-heads=2", "--seq-length=16", "--data-dir=tokens", "--device=cuda",
          "--seed=7", "--lr=1e-3", "--clip-grad=1", "--steps=3", "--samples=64", "--log-interval=1"]
+LAYERS = "--num-layers=4"
+INTERLEAVED = ["--pipeline-schedule=interleaved", "--virtual-stages=2"]
 DROPOUT = ["--hidden-dropout=0.1", "--attention-dropout=0.1"]
 
 
@@ -45,7 +47,7 @@ def process_of_rank(rank, launcher):
 
 def a_rank_dies(where):
     """The others, some of whose kernels wait for it, end with it."""
-    command = [DPCTL, "launch", "-n", "4", "--", TRAINER, *SHAPE, "--steps=100000", "--epochs=100000", "--tensor-parallel=2", "--pipeline-parallel=2",
+    command = [DPCTL, "launch", "-n", "4", "--", TRAINER, *SHAPE, LAYERS, "--steps=100000", "--epochs=100000", "--tensor-parallel=2", "--pipeline-parallel=2",
                "--batch-size=2", "--accumulate=4"]
     with subprocess.Popen(command, cwd=where, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as launch:
         said = [launch.stdout.readline()]
@@ -63,7 +65,8 @@ def a_rank_dies(where):
 
 
 def train(ranks, words, where):
-    said = run([DPCTL, "launch", "-n", str(ranks), "--", TRAINER, *SHAPE, *words], where)
+    layers = [] if any(word.startswith("--num-layers") for word in words) else [LAYERS]
+    said = run([DPCTL, "launch", "-n", str(ranks), "--", TRAINER, *SHAPE, *layers, *words], where)
     return json.loads(said.splitlines()[-1])
 
 
@@ -72,8 +75,9 @@ CASES = [
     (2, ["--tensor-parallel=2", "--batch-size=8", *DROPOUT], 1e-5),
     (4, ["--pipeline-parallel=4", "--batch-size=1", "--accumulate=8"], 1e-5),
     (4, ["--tensor-parallel=2", "--pipeline-parallel=2", "--batch-size=2", "--accumulate=4", "--pipeline-schedule=gpipe", *DROPOUT], 1e-5),
-    (4, ["--tensor-parallel=2", "--pipeline-parallel=2", "--batch-size=2", "--accumulate=4", "--bf16"], 1e-4),
+    (4, ["--tensor-parallel=2", "--pipeline-parallel=2", "--sequence-parallel", "--batch-size=2", "--accumulate=4", "--bf16", *INTERLEAVED], 1e-4),
     (4, ["--tensor-parallel=2", "--pipeline-parallel=2", "--sequence-parallel", "--batch-size=2", "--accumulate=4", *DROPOUT], 1e-5),
+    (4, ["--pipeline-parallel=4", "--batch-size=1", "--accumulate=8", "--num-layers=8", *INTERLEAVED], 1e-5),
     (4, ["--tensor-parallel=2", "--batch-size=2", "--accumulate=2", *DROPOUT], 1e-5),
     (4, ["--pipeline-parallel=2", "--batch-size=1", "--accumulate=4", "--shard-optimizer", "--bf16"], 1e-4),
 ]
@@ -84,7 +88,7 @@ with tempfile.TemporaryDirectory() as folder:
     run([TRAINER, "prepare", "--text=text.txt", "--tokenizer=bytes", "--output=tokens"], folder)
     alone = {}
     for number, words, near in CASES:
-        same = tuple(word for word in words if word.startswith(("--bf16", "--hidden", "--attention")))
+        same = tuple(word for word in words if word.startswith(("--bf16", "--hidden", "--attention", "--num-layers")))
         if same not in alone:
             alone[same] = train(1, ["--batch-size=8", *same], folder)
         one, here = alone[same], train(number, words, folder)

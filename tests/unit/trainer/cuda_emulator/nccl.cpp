@@ -36,7 +36,7 @@ namespace {
 
 constexpr char kGarbage = 0x55;  // a finite number in every type
 
-enum class Kind : std::uint32_t { hello, reduce, gather, broadcast, send, receive, aborted };
+enum class Kind : std::uint32_t { hello, reduce, scatter, gather, broadcast, send, receive, aborted };
 
 // What a rank sends before its bytes.
 struct Head {
@@ -155,6 +155,7 @@ bool receive(int socket, std::size_t rank, Head& head, std::vector<char>& brough
 void give_garbage(std::vector<int> ranks, const std::vector<bool>& waits, const std::vector<Head>& heads) {
     const auto answer = [](int socket, const Head& head, std::size_t size) {
         std::size_t bytes = head.bytes * (head.kind == Kind::gather ? size : 1);
+        if (head.kind == Kind::scatter) bytes /= size;
         if (head.kind == Kind::send) bytes = 0;
         if (head.kind == Kind::receive) bytes = head.size;
         const std::vector<char> garbage(bytes, kGarbage);
@@ -233,7 +234,12 @@ void serve(int listener) {
         if (!std::ranges::all_of(waits, std::identity()) || !std::ranges::all_of(heads, is_collective))
             continue;
         const std::vector<char> result = combined(heads, brought);
-        for (std::size_t rank = 0; rank < ranks.size(); ++rank) answer(rank, result);
+        const bool is_divided = heads.front().kind == Kind::scatter;
+        const auto part = static_cast<std::ptrdiff_t>(result.size() / (is_divided ? ranks.size() : 1));
+        for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+            const auto first = result.begin() + (is_divided ? static_cast<std::ptrdiff_t>(rank) * part : 0);
+            answer(rank, {first, first + part});
+        }
     }
 }
 
@@ -425,6 +431,15 @@ ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataTyp
     const std::size_t bytes = count * size_of(type);
     return comm->queue({.kind = Kind::reduce, .type = type, .reduction = reduction, .bytes = bytes}, from, to,
                        bytes, stream);
+}
+ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type,
+                               ncclRedOp_t reduction, ncclComm_t comm, cudaStream_t stream) {
+    const std::size_t bytes = count * size_of(type);
+    return comm->queue({.kind = Kind::scatter,
+                        .type = type,
+                        .reduction = reduction,
+                        .bytes = bytes * static_cast<std::size_t>(comm->size())},
+                       from, to, bytes, stream);
 }
 ncclResult_t ncclAllGather(const void* from, void* to, size_t bytes, ncclDataType_t, ncclComm_t comm,
                            cudaStream_t stream) {

@@ -32,8 +32,10 @@ std::map<cudaStream_t, Stream>& streams() {
 }
 
 bool have_ended(const After& works) {
-    return std::ranges::all_of(works,
-                               [](const Works& some) { return streams()[some.stream].ended >= some.count; });
+    return std::ranges::all_of(works, [](const Works& some) {
+        const auto stream = streams().find(some.stream);
+        return stream == streams().end() || stream->second.ended >= some.count;  // destroyed: all has ended
+    });
 }
 
 After queued_on(cudaStream_t stream) {
@@ -87,8 +89,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     wait_for(stream);
     const std::lock_guard lock(mutex);
-    streams().erase(stream);
-    delete reinterpret_cast<char*>(stream);
+    streams().erase(stream);  // not its handle: others may still wait for what it did
     return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
