@@ -260,13 +260,19 @@ DP_WIDE_VECTORS void pool_line(const Number* top, const Number* below, std::int6
     for (std::int64_t i = 0; i < count; ++i) {
         const float first = wide(top[2 * i]), second = wide(top[2 * i + 1]);
         const float third = wide(below[2 * i]), fourth = wide(below[2 * i + 1]);
-        // Of equals the first counts. Without a branch, which would keep it from being vectorised.
-        const float upper = second > first ? second : first, most = third > upper ? third : upper;
-        const int later = static_cast<int>(second > first) | 2 * static_cast<int>(third > upper),
-                  last = 3 * static_cast<int>(fourth > most);
+        // Of equals the first counts, and NaN above all. Without a branch, which would keep it from being vectorised.
+        const auto wins = [](float later, float before) {
+            return static_cast<int>(later > before) | static_cast<int>(later != later);
+        };
+        const int is_second = wins(second, first);
+        const float upper = is_second != 0 ? second : first;
+        const int is_third = wins(third, upper);
+        const float most = is_third != 0 ? third : upper;
+        const int is_fourth = wins(fourth, most);
+        const int later = is_second | 2 * is_third, last = 3 * is_fourth;
         constexpr std::uint32_t kWhich = 0x2210;  // of the first three, by `later`: 0, 1, 2, 2
         const int which = static_cast<int>(kWhich >> (4 * later)) & 3;
-        store(fourth > most ? fourth : most, y[i]);
+        store(is_fourth != 0 ? fourth : most, y[i]);
         picked[i] = static_cast<std::uint8_t>(last | which);
     }
 }
