@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "dp/dp.h"
 #include "trainer/base/communicator.hpp"
@@ -20,10 +21,11 @@ struct CudaModule {
     Result<std::unique_ptr<Device>> (*open)(const GpuShare& gpu, OperationLog* log);
     Result<std::unique_ptr<Communicator>> (*open_nccl)(dp_context* context, Device& device,
                                                        const NcclGroup& group);
+    std::string (*place)(const Device& device);
 };
 
 // Increase it with every change of CudaModule, NcclGroup, Device, Communicator, Tensor, OperationLog or Error.
-inline constexpr int kCudaModuleVersion = 20;
+inline constexpr int kCudaModuleVersion = 21;
 inline constexpr const char* kCudaModuleFile = "libdp-trainer-cuda.so";
 inline constexpr const char* kCudaModuleSymbol = "dp_trainer_cuda_module";
 

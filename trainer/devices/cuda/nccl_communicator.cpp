@@ -25,8 +25,9 @@
 // When a rank dies, the others' kernels are aborted (dp/nccl.h). Such a kernel ends as any other does, leaves garbage, and
 // passes it on to ranks that have not heard of the death yet, which take it for a result. So a rank confirms: once its own
 // kernels have ended and nothing was aborted on it, it takes part in one more sum, of a number that is new each time. The
-// sum is right only if every rank got that far. Where ranks survive others, each step's sums are confirmed before the
-// optimizer sees them. They still travel while the backward pass computes.
+// sum is right only if every rank got that far. What is read from a collective, or saved, is confirmed in every world. Where ranks
+// survive others, each step's sums are, too, before the optimizer sees them; they still travel while the backward pass computes.
+// Elsewhere garbage may get into the parameters, and the next number that anybody asks for says so.
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -34,16 +35,21 @@
 #include <thread>
 #include <vector>
 
+#include "base/abort_guard.hpp"
 #include "dp/nccl.h"
 #include "trainer/base/partition.hpp"
 #include "trainer/base/random.hpp"
 #include "trainer/devices/cuda/cuda_device.hpp"
+#include "trainer/devices/cuda/nccl_types.hpp"
 
 namespace dp::trainer {
 namespace {
 
 // Queueing a collective takes microseconds once the communicator is built; the first one may set up channels.
 constexpr auto kQueueTimeout = std::chrono::minutes(2);
+
+// Numbers of f32: of so many NCCL makes large messages.
+constexpr std::int64_t kLargeSum = std::int64_t{1} << 20;
 
 class NcclCommunicator final : public Communicator {
  public:
@@ -61,6 +67,11 @@ class NcclCommunicator final : public Communicator {
         }
         comm_ = DP_TRY(open(context, group_.name));
         ticket_ = device_.make(Type::i64, {1});
+        // NCCL allocates what its algorithms need with the first sums for which it takes them: before anybody reads how much memory
+        // is left.
+        const Tensor large = device_.make(Type::f32, {kLargeSum});
+        DP_TRY(queue(large, Reduction::sum, device_.stream()));
+        DP_TRY(confirm());
         if (group_.sends) {
             for (Direction* one : {&up_, &down_}) {
                 one->comm = DP_TRY(open(context, group_.name + (one == &up_ ? "/up" : "/down")));
@@ -86,17 +97,17 @@ class NcclCommunicator final : public Communicator {
     void end_communicator(ncclComm_t comm) {
         // Destroying waits for the peers. If something has failed already they may be gone, so abort.
         const bool ended = dp_nccl_release(comm) == 0;
-        if (ended || failed_ || !device_.status()) {
-            ncclCommAbort(comm);
-            return;
-        }
+        const auto abort = [this, comm] {
+            abort_or_exit(static_cast<std::uint32_t>(rank_), [comm] { ncclCommAbort(comm); });
+        };
+        if (ended || failed_ || !device_.status()) return abort();
         ncclResult_t state = ncclCommFinalize(comm);
         if (state == ncclInProgress) state = settle(comm);
         if (state == ncclSuccess) {
             ncclCommDestroy(comm);
         } else {
             failed_ = true;  // so the others are not waited for as long
-            ncclCommAbort(comm);
+            abort();
         }
     }
 
@@ -162,7 +173,7 @@ class NcclCommunicator final : public Communicator {
     }
     Result<void> wait_all_reduces() override {
         if (aside_ != nullptr) DP_TRY(wait(aside_, device_.stream()));
-        return confirm();
+        return survives_ ? confirm() : Result<void>();
     }
 
     Result<void> start_send(const Tensor& tensor, std::int64_t to, Lane lane) override {
@@ -202,8 +213,8 @@ class NcclCommunicator final : public Communicator {
         return wait(direction.stream, device_.stream());
     }
 
+    // Of several communicators it speaks for those that were opened after this one, too: libdp tells this one first.
     Result<void> confirm() override {
-        if (!survives_) return {};
         if (failed_) return died();
         DP_TRY(ended());
         const std::uint64_t number = Random(0, ++confirmed_).bits();
@@ -245,7 +256,7 @@ class NcclCommunicator final : public Communicator {
         ncclComm_t comm = nullptr;
         if (dp_nccl_communicator(context, group_.members.empty() ? nullptr : &group, &comm,
                                  DP_TIMEOUT_DEFAULT) != DP_OK)
-            return fail(Fault::world, dp_last_error());
+            return failure(dp_last_error());
         return comm;
     }
     Result<void> make_stream(cudaStream_t& stream) {
@@ -331,13 +342,11 @@ class NcclCommunicator final : public Communicator {
 
     Result<void> queue(const Tensor& tensor, Reduction reduction, cudaStream_t stream) {
         DP_TRY(device_.status());
-        ncclDataType_t type = ncclFloat32;
-        if (tensor.type() == Type::f64) type = ncclFloat64;
-        if (tensor.type() == Type::i64) type = ncclInt64;
-        if (tensor.type() == Type::bf16) type = ncclBfloat16;  // it may round at each rank
+        const auto type = type_to_reduce(tensor.type());
+        if (!type) return fail(Fault::world, "NCCL's all-reduce is not for tensors of this type here");
         void* data = tensor.data<void>();
         return settled("all-reduce",
-                       ncclAllReduce(data, data, static_cast<std::size_t>(tensor.elements()), type,
+                       ncclAllReduce(data, data, static_cast<std::size_t>(tensor.elements()), *type,
                                      reduction == Reduction::sum ? ncclSum : ncclMax, comm_, stream));
     }
 
@@ -348,9 +357,15 @@ class NcclCommunicator final : public Communicator {
         if (result == ncclSuccess) return {};
         failed_ = true;
         const char* last = ncclGetLastError(comm);
-        return fail(Fault::world, std::string(what) + " over NCCL failed: " + ncclGetErrorString(result) +
-                                      (last != nullptr && *last != '\0' ? ": " : "") +
-                                      (last != nullptr ? last : "") + "; NCCL_DEBUG=INFO shows more");
+        return failure(std::string(what) + " over NCCL failed: " + ncclGetErrorString(result) +
+                       (last != nullptr && *last != '\0' ? ": " : "") + (last != nullptr ? last : "") +
+                       "; NCCL_DEBUG=INFO shows more");
+    }
+
+    // NCCL allocates for itself, and says only in words that there was no memory.
+    tl::unexpected<Error> failure(const std::string& message) {
+        if (message.find("out of memory") != std::string::npos) device_.memory().note_exhausted();
+        return fail(Fault::world, message);
     }
 
     // Waits until the last call is no longer in progress.
