@@ -261,18 +261,15 @@ DP_WIDE_VECTORS void pool_line(const Number* top, const Number* below, std::int6
         const float first = wide(top[2 * i]), second = wide(top[2 * i + 1]);
         const float third = wide(below[2 * i]), fourth = wide(below[2 * i + 1]);
         // Of equals the first counts, and NaN above all. Without a branch, which would keep it from being vectorised.
-        const auto wins = [](float later, float before) {
-            return static_cast<int>(later > before) | static_cast<int>(later != later);
-        };
-        const int is_second = wins(second, first);
-        const float upper = is_second != 0 ? second : first;
-        const int is_third = wins(third, upper);
-        const float most = is_third != 0 ? third : upper;
-        const int is_fourth = wins(fourth, most);
-        const int later = is_second | 2 * is_third, last = 3 * is_fourth;
+        const float larger = second > first ? second : first, upper = second != second ? second : larger;
+        const float largest = third > upper ? third : upper, most = third != third ? third : largest;
+        const int later = static_cast<int>(second > first) | static_cast<int>(second != second) |
+                          2 * (static_cast<int>(third > upper) | static_cast<int>(third != third)),
+                  last = 3 * (static_cast<int>(fourth > most) | static_cast<int>(fourth != fourth));
         constexpr std::uint32_t kWhich = 0x2210;  // of the first three, by `later`: 0, 1, 2, 2
         const int which = static_cast<int>(kWhich >> (4 * later)) & 3;
-        store(is_fourth != 0 ? fourth : most, y[i]);
+        const float largest_of_all = fourth > most ? fourth : most;
+        store(fourth != fourth ? fourth : largest_of_all, y[i]);
         picked[i] = static_cast<std::uint8_t>(last | which);
     }
 }
