@@ -47,7 +47,9 @@ Tiles tiles_of(const TileInventory& inventory, size_t device) {
 Try<std::vector<std::string>> uuids_of(const TileInventory& inventory, const TilesOptions& options) {
     std::vector<std::string> uuids(inventory.devices.size());
     if (inventory.vendor != &kNvidia) return uuids;
-    const auto known = DP_TRY(nvml_devices(options.root, options.nvml));
+    const auto known = DP_TRY(nvml_devices(options.root, options.nvml, [](const std::string& why) {
+        complain("a UUID stays unknown: " + why);
+    }));
     for (size_t i = 0; i < uuids.size(); ++i)
         for (const NvmlDevice& device : known)
             if (device.file == inventory.devices[i].file) uuids[i] = device.uuid;

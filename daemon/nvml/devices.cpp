@@ -120,9 +120,9 @@ Try<std::vector<NvmlDevice>> devices_at(const Library& nvml, unsigned index, con
     return found;
 }
 
-// `on_failure`: of one of them.
-template <typename OnFailure>
-Try<std::vector<NvmlDevice>> devices_of(const Library& nvml, const std::string& root, OnFailure on_failure) {
+// One that has fallen off its bus does not hide the others: `skipped` gets a line for each that does not answer.
+Try<std::vector<NvmlDevice>> devices_of(const Library& nvml, const std::string& root,
+                                        const std::function<void(const std::string&)>& skipped) {
     std::vector<NvmlDevice> all;
     unsigned count = 0;
     DP_TRY(nvml.require("nvmlDeviceGetCount_v2", &count));
@@ -131,7 +131,7 @@ Try<std::vector<NvmlDevice>> devices_of(const Library& nvml, const std::string& 
         if (found)
             all.insert(all.end(), found->begin(), found->end());
         else
-            DP_TRY(on_failure(i, found.error()));
+            skipped("GPU " + std::to_string(i) + ": " + found.error().message);
     }
     return all;
 }
@@ -144,12 +144,12 @@ std::optional<double> clock_lost(uint32_t busy_percent, uint64_t reasons, unsign
     return 1 - std::min(1.0, static_cast<double>(now) / most);
 }
 
-Try<std::vector<NvmlDevice>> nvml_devices(const std::string& root, const std::string& library) {
+Try<std::vector<NvmlDevice>> nvml_devices(const std::string& root, const std::string& library,
+                                          const std::function<void(const std::string&)>& skipped) {
     const Library nvml(library);
     if (!nvml.is_there()) return std::vector<NvmlDevice>();
     DP_TRY(nvml.require("nvmlInit_v2"));
-    return devices_of(nvml, root,
-                      [](unsigned, const Failure& why) -> Try<void> { return tl::unexpected(why); });
+    return devices_of(nvml, root, skipped);
 }
 
 GpuUse::GpuUse(std::string root) : root_(std::move(root)) {}
@@ -171,10 +171,8 @@ Try<GpuUse> GpuUse::open(const GpuUseOptions& options, const std::string& root, 
 Try<wire::NodeUsage> GpuUse::look() const {
     wire::NodeUsage usage;
     if (!is_there()) return usage;
-    // One that has fallen off its bus does not hide the others.
-    const auto known = DP_TRY(devices_of(*nvml_, root_, [&](unsigned index, const Failure& why) -> Try<void> {
-        if (usage.problem().empty()) usage.set_problem("GPU " + std::to_string(index) + ": " + why.message);
-        return {};
+    const auto known = DP_TRY(devices_of(*nvml_, root_, [&](const std::string& why) {
+        if (usage.problem().empty()) usage.set_problem(why);
     }));
     const uint32_t each = inventory_.layout.tiles_per_device;
     for (uint32_t tile = 0; tile < inventory_.layout.tiles; ++tile)

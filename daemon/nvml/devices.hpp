@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,9 +50,11 @@ struct NvmlDevice {
 };
 
 // The devices that this process may use: GPUs, or the instances of a GPU in MIG mode; none if the library is
-// not installed. `root`: the folder with the /proc that names the instances' files.
-Try<std::vector<NvmlDevice>> nvml_devices(const std::string& root = "",
-                                          const std::string& library = "libnvidia-ml.so.1");
+// not installed. `root`: the folder with the /proc that names the instances' files. `skipped` gets a line for each GPU that does not
+// answer, which does not hide the others.
+Try<std::vector<NvmlDevice>> nvml_devices(
+    const std::string& root = "", const std::string& library = "libnvidia-ml.so.1",
+    const std::function<void(const std::string& why)>& skipped = [](const std::string&) {});
 
 struct GpuUseOptions {
     std::string node;  // this one's name in tiles.conf

@@ -22,9 +22,9 @@
 #include <thread>
 #include <vector>
 
+#include "base/abort_guard.hpp"
 #include "base/awake.hpp"
 #include "libdp/internal.h"
-#include "nccl/abort_guard.hpp"
 
 static_assert(sizeof(ncclUniqueId) == DP_UNIQUE_ID_BYTES);
 
@@ -34,20 +34,28 @@ namespace {
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 7)
 #pragma weak ncclCommRevoke
 #endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 23, 0)
+#pragma weak ncclCommInitRankScalable
+#endif
 
+using dp::abort_or_exit;
 using dp::AbortGuard;
+using dp::give_up_on_nccl;
+using dp::kAbortPatience;
 using std::chrono::milliseconds;
 
 // Once every rank has the id, all of them are there, and building the rings takes seconds even between many
 // nodes. This bounds nodes whose NCCL networks do not reach each other, if no timeout was given.
 constexpr milliseconds kInitTimeout = std::chrono::minutes(2);
 
-// Several roots for a large communicator exist since NCCL 2.23.
+// Several roots for a large communicator exist since NCCL 2.23. The same on all ranks, whose versions are compared.
+bool is_scalable() {
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 23, 0)
-constexpr bool kScalable = true;
+    return ncclCommInitRankScalable != nullptr;
 #else
-constexpr bool kScalable = false;
+    return false;
 #endif
+}
 
 ncclResult_t begin_communicator(ncclComm_t* comm, int size, std::vector<ncclUniqueId>& ids, int rank,
                                 ncclConfig_t* config) {
@@ -117,16 +125,6 @@ void revoke(ncclComm_t comm) {
 #endif
 }
 
-// NCCL's own abort may wait for ever (a device that hangs).
-constexpr milliseconds kAbortPatience = std::chrono::seconds(10);
-
-[[noreturn]] void give_up(uint32_t rank) {
-    std::fprintf(stderr,
-                 "slurm-dp: rank %u: NCCL did not end its communicator within %d s; ending the process\n",
-                 rank, static_cast<int>(kAbortPatience.count() / 1000));
-    _exit(EXIT_FAILURE);
-}
-
 // A communicator, from its creation on: aborted when the step, or its generation, ends.
 class Watched {
  public:
@@ -155,7 +153,7 @@ class Watched {
         std::lock_guard lock(mutex_);
         // Where the process can rejoin, --dp-grace says how long it may take: much may be queued before the collective.
         const auto end = [this] {
-            if (status_ != DP_ERROR_PEER_LOST) give_up(rank_);
+            if (status_ != DP_ERROR_PEER_LOST) give_up_on_nccl(rank_, kAbortPatience);
         };
         guard_ = std::make_unique<AbortGuard>([comm] { revoke(comm); }, end, kAbortPatience);
         if (!ended_.empty()) guard_->fire();
@@ -243,8 +241,7 @@ dp_status preflight(dp_context* context, const dp_group* group, const dp_world& 
 }
 
 dp_status broken(ncclComm_t comm, uint32_t rank, dp_status status) {
-    AbortGuard guard([comm] { ncclCommAbort(comm); }, [rank] { give_up(rank); }, kAbortPatience);
-    guard.fire();
+    abort_or_exit(rank, [comm] { ncclCommAbort(comm); });
     return status;
 }
 
@@ -270,7 +267,7 @@ dp_status dp_nccl_communicator(dp_context* context, const dp_group* group, ncclC
         if (timeout_ms < 0) return timeout_ms;
         return std::max<int64_t>(0, timeout_ms - (dp::steady_now() - start).count());
     };
-    const size_t count = kScalable ? dp_unique_id_count(static_cast<size_t>(size)) : 1;
+    const size_t count = is_scalable() ? dp_unique_id_count(static_cast<size_t>(size)) : 1;
     std::vector<ncclUniqueId> ids(count);
     if (dp_status s = dp_unique_ids(context, group, count, make_id, nullptr,
                                     reinterpret_cast<uint8_t*>(ids.data()), left());

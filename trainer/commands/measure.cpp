@@ -77,6 +77,7 @@ class Stopwatch final : public Observer {
 Result<double> sum_of_all_ranks(double number, Device& device, Communicator& communicator) {
     const Tensor tensor = device.copy_of<double>(Type::f64, {1}, std::array{number});
     DP_TRY(communicator.all_reduce(tensor, Reduction::sum));
+    DP_TRY(communicator.confirm());
     return device.values_of<double>(tensor)[0];
 }
 

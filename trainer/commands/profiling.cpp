@@ -57,7 +57,7 @@ std::vector<RankTimes> times_of_ranks(const Profile& mine, Device& device, Commu
     numbers[at + 2] = own.load;
     const auto count = static_cast<std::int64_t>(numbers.size());
     const Tensor tensor = device.copy_of<double>(Type::f64, {count}, numbers);
-    if (device.failed() || !ranks.all_reduce(tensor, Reduction::sum)) return {own};
+    if (device.failed() || !ranks.all_reduce(tensor, Reduction::sum) || !ranks.confirm()) return {own};
     numbers = device.values_of<double>(tensor);
     std::vector<RankTimes> times;
     for (std::size_t i = 0; i < numbers.size(); i += kNumbers)

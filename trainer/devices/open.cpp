@@ -9,6 +9,8 @@
 #include "trainer/devices/cpu/cpu.hpp"
 #include "trainer/devices/cuda/module.hpp"
 #include "trainer/devices/cuda_libraries.hpp"
+#include "trainer/devices/gpu_place.hpp"
+#include "trainer/devices/nccl_version.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -20,6 +22,10 @@ Result<const CudaModule*> load_module() {
         return fail(Fault::device, "no NVIDIA driver on this machine (libcuda.so.1 is not found)");
     // The module needs these libraries by name and finds them loaded. If one is missing, the module says so.
     for (const char* library : {DP_TRAINER_CUDA_LIBRARIES}) open_cuda_library(library);
+    int nccl = kOldestNccl;  // where it is missing, dlopen says so
+    if (const auto version_of = reinterpret_cast<int (*)(int*)>(dlsym(RTLD_DEFAULT, "ncclGetVersion")))
+        version_of(&nccl);
+    if (const auto old = old_nccl_text(nccl)) return fail(Fault::device, *old);
     void* module = dlopen(kCudaModuleFile, RTLD_NOW | RTLD_LOCAL);
     if (module == nullptr)
         return fail(Fault::device,
@@ -57,6 +63,10 @@ Result<std::unique_ptr<Device>> open_cuda(const GpuShare& gpu, OperationLog* log
 Result<std::unique_ptr<Communicator>> open_nccl(Context& context, Device& device, const NcclGroup& group) {
     if (!module()) return tl::unexpected(module().error());
     return (*module())->open_nccl(context.get(), device, group);
+}
+
+std::string place_of(const Device& cuda) {
+    return module() ? (*module())->place(cuda) : "";
 }
 
 Result<OpenedDevice> open_device(DeviceChoice choice, const GpuShare& gpu, int threads, OperationLog* log) {

@@ -13,6 +13,7 @@
 #include "base/text.hpp"
 #include "dp/gloo.hpp"
 #include "trainer/base/node_place.hpp"
+#include "trainer/devices/gpu_place.hpp"
 #include "trainer/devices/open.hpp"
 #include "trainer/parallel/connected_later.hpp"
 #include "trainer/parallel/gloo.hpp"
@@ -104,6 +105,33 @@ Result<std::vector<std::string>> gather(Context& context, const Group& group, co
     }
 }
 
+// Whether ranks of a node have one GPU, which NCCL refuses. `note` gets a line for the user on GPUs that make the training slower.
+// Every rank calls.
+Result<bool> gpus_are_shared(Context& context, const Device& device, std::optional<std::string>& note) {
+    // A fact that breaks its rule is no failure here.
+    const auto differ = [&](const Fact& fact) -> Result<bool> {
+        const auto agreed = context.agree({fact}, {kBeforeTraining, {}});
+        if (agreed) return false;
+        if (agreed.error().status != DP_ERROR_INVALID) return tl::unexpected(world_error(agreed.error()));
+        note = agreed.error().message;
+        return true;
+    };
+    std::string place = place_of(device);
+    // Who gives each rank a host of its own, for NCCL, wants it all the same.
+    if (const char* host = std::getenv("NCCL_HOSTID"); host && *host != '\0') place.clear();
+    const dp_world& here = context.world();
+    place = place.empty() ? fmt::format("unknown, of rank {}", here.rank)
+                          : fmt::format("{} of node {}", place, here.node_rank);
+    if (DP_TRY(
+            differ({"GPU", place, DP_DISTINCT,
+                    "NCCL takes a GPU once, whole or as MIG instances, so all ranks reduce through the host; "
+                    "give each a GPU of its own to be faster"})))
+        return true;
+    (void)DP_TRY(differ({"the GPU of a rank", device.facts().model, DP_SAME,
+                         "each step waits for the slowest; ask for one kind (--gres=gpu:KIND:N)"}));
+    return false;
+}
+
 }  // namespace
 
 Result<World> World::join() {
@@ -173,6 +201,7 @@ Result<Groups> World::connect(Device& device, bool shares_gpu, const ModelParall
     // Ranks with Gloo and ranks with NCCL would wait for each other for ever.
     DP_TRY(agree("the device that the ranks train on", kind,
                  "give --device=cpu, or --device=cuda to learn why some ranks have no GPU", Fault::device));
+    if (cuda && !shares_gpu) shares_gpu = DP_TRY(gpus_are_shared(*context_, device, note_));
     std::optional<std::int64_t> peer;
     if (cuda && can_restart()) peer = DP_TRY(peer_elsewhere());
     if (parallel.tensor * parallel.pipeline > 1)

@@ -105,6 +105,30 @@ TEST(GpuUse, IsToldByTileOfTheDevicesThatMayBeUsed) {
     EXPECT_EQ(without->gpus_size(), 0);
 }
 
+TEST(Nvml, AGpuThatIsLostIsNamedAndHidesNoOther) {
+    const FakeTree tree;
+    make_instances(tree);
+    setenv("FAKE_NVML_LOST", "1", 1);
+    std::vector<std::string> skipped;
+    const auto devices =
+        nvml_devices(tree.root(), DP_TEST_NVML, [&](const std::string& why) { skipped.push_back(why); });
+    tree.file("/tiles.conf",
+              "nodes=gpu01 vendor=nvidia devices=2 tiles-per-device=1 files=/dev/nvidia[0-1]\n");
+    const auto gpus = GpuUse::open({"gpu01", tree.root() + "/tiles.conf"}, tree.root(), DP_TEST_NVML);
+    ASSERT_TRUE(gpus) << gpus.error().message;
+    const auto usage = gpus->look();
+    unsetenv("FAKE_NVML_LOST");
+    ASSERT_TRUE(devices) << devices.error().message;
+    ASSERT_EQ(devices->size(), 1u);
+    EXPECT_EQ(devices->front().uuid, "GPU-b");
+    const std::vector<std::string> expected{"GPU 1: " DP_TEST_NVML
+                                            ": nvmlDeviceGetHandleByIndex_v2: GPU is lost (15)"};
+    EXPECT_EQ(skipped, expected);
+    ASSERT_TRUE(usage) << usage.error().message;
+    EXPECT_EQ(usage->gpus_size(), 1);
+    EXPECT_EQ(usage->problem(), expected.front());
+}
+
 TEST(Nvml, NoLibraryIsNoError) {
     const auto devices = nvml_devices("", "libno-such-library.so.1");
     ASSERT_TRUE(devices) << devices.error().message;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A fake libnvidia-ml with three GPUs: one in MIG mode with two instances, and one that may not be used.
+// FAKE_NVML_LOST=INDEX: that GPU has fallen off its bus.
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6 };
+enum { SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6, GPU_IS_LOST = 15 };
 
 struct device {
     const char* uuid;
@@ -45,7 +47,7 @@ int nvmlShutdown(void) {
 }
 
 const char* nvmlErrorString(int result) {
-    return result == 9 ? "Driver Not Loaded" : "Unknown Error";
+    return result == 9 ? "Driver Not Loaded" : result == GPU_IS_LOST ? "GPU is lost" : "Unknown Error";
 }
 
 int nvmlDeviceGetCount_v2(unsigned* count) {
@@ -54,6 +56,8 @@ int nvmlDeviceGetCount_v2(unsigned* count) {
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, struct device** device) {
+    const char* lost = getenv("FAKE_NVML_LOST");
+    if (lost != NULL && index == (unsigned)atoi(lost)) return GPU_IS_LOST;
     if (index == 2) return NO_PERMISSION;
     *device = &gpus[index];
     return SUCCESS;

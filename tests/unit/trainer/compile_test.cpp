@@ -335,6 +335,25 @@ TEST_P(TunedDevice, WhatItFoundFastestTheNextOneTakesAndComesToTheSameBits) {
     for (const auto& device : {measuring.get(), next.get(), misled.get()}) EXPECT_TRUE(device->status());
 }
 
+// Some algorithms fail where they are tried, and some where a product is added to what is there.
+TEST_P(TunedDevice, TriesProductsAsTheyRun) {
+    const auto device = open();
+    device->choices().measure(true);
+    const auto x = random_values(64 * 8, 1), dy = random_values(64 * 16, 2);
+    const Tensor dw = device->make(Type::f32, {16, 8});
+    for (int i = 0; i < 2; ++i)
+        device->linear_backward_parameters(upload(*device, {64, 16}, dy), upload(*device, {64, 8}, x), dw, {},
+                                           Write::add);
+    device->choices().measure(false);
+    std::vector<double> twice(16 * 8);
+    for (std::size_t row = 0; row < 64; ++row)
+        for (std::size_t i = 0; i < twice.size(); ++i)
+            twice[i] +=
+                2.0 * static_cast<double>(dy[row * 16 + i / 8]) * static_cast<double>(x[row * 8 + i % 8]);
+    expect_close(device->values_of<float>(dw), twice, 1e-5, "dw");
+    EXPECT_TRUE(device->status()) << device->status().error().message;
+}
+
 TEST(ProcessorName, IsWhatTheKernelSays) {
     const Scratch scratch;
     scratch.write("cpuinfo", "processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nmodel name\t: another\n");

@@ -349,6 +349,74 @@ TEST_P(OperationsTest, PoolingTakesTheLargestAndItsGradientGoesThereAlone) {
     }
 }
 
+// A training that diverges must not look sound.
+TEST_P(OperationsTest, NaNGoesThroughReluAndPooling) {
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    const auto expect_nan = [&](const Tensor& y, std::size_t place, const char* what) {
+        const auto all = values(y);
+        for (std::size_t i = 0; i < all.size(); ++i)
+            EXPECT_EQ(std::isnan(all[i]), i == place) << what << ", " << i;
+    };
+    for (std::size_t place = 0; place < 4; ++place) {
+        std::vector<float> x{1, 2, 3, 4};
+        x[place] = nan;
+        const Tensor y = flowing({1, 1}), picked = device().make(Type::u8, {1, 1}), dx = flowing({1, 4});
+        device().max_pool({1, 2, 2}, flowing({1, 4}, x), y, picked);
+        expect_nan(y, 0, "max-pool");
+        device().max_pool_backward({1, 2, 2}, flowing({1, 1}, {5}), picked, dx);
+        std::vector<float> there(4);
+        there[place] = 5;
+        EXPECT_EQ(values(dx), there) << "its gradient";
+    }
+    const Tensor x = flowing({3, 2}, {1, 1, nan, 1, -1, -1}), y = flowing({3, 1});
+    device().linear(x, flowing({1, 2}, {1, 1}), flowing({1}, {0}), Activation::relu, y);
+    expect_nan(y, 1, "linear with ReLU");
+    device().linear(x, flowing({1, 2}, {1, 1}), {}, Activation::relu, y);
+    expect_nan(y, 1, "linear without bias, with ReLU");
+    const Convolution c{{1, 2, 2}, 1, 1, 0};
+    const Tensor image = flowing({1, 4}, {1, -1, nan, 1}), convolved = flowing({1, 4});
+    device().convolve(c, image, flowing({1, 1, 1, 1}, {1}), flowing({1}, {0}), Activation::relu, convolved);
+    expect_nan(convolved, 2, "convolution with ReLU");
+}
+
+// No operation may read it later than the call returns.
+TEST_P(DeviceTest, UploadedMemoryMayBeUsedForSomethingElseAtOnce) {
+    for (const std::size_t count :
+         {std::size_t{1}, std::size_t{1000}, std::size_t{16384}, std::size_t{16385}, std::size_t{300000}}) {
+        std::vector<Tensor> tensors;
+        for (int i = 0; i < 20; ++i) {
+            std::vector<float> values(count, static_cast<float>(i));
+            tensors.push_back(device().make(Type::f32, {static_cast<std::int64_t>(count)}));
+            device().upload(values.data(), tensors.back());
+            std::fill(values.begin(), values.end(), -1.0f);
+        }
+        for (int i = 0; i < 20; ++i)
+            EXPECT_EQ(device().values_of<float>(tensors[static_cast<std::size_t>(i)]),
+                      std::vector<float>(count, static_cast<float>(i)))
+                << count;
+    }
+}
+
+// cuBLASLt chooses an algorithm by the alignment of all that it reads and writes, extras among them.
+TEST_P(OperationsTest, ABiasMayBeginAnywhere) {
+    constexpr std::int64_t kRows = 8, kInputs = 16, kOutputs = 32;
+    const auto x = numbers(kRows * kInputs, 3), w = numbers(kOutputs * kInputs, 4),
+               b = numbers(kOutputs + 1, 5);
+    const Tensor tx = flowing({kRows, kInputs}, x), tw = flowing({kOutputs, kInputs}, w),
+                 tb = flowing({kOutputs + 1}, b), y = flowing({kRows, kOutputs});
+    for (const std::int64_t from : {0, 1}) {
+        device().linear(tx, tw, tb.view(from, {kOutputs}), Activation::none, y);
+        const auto all = values(y);
+        for (std::int64_t n = 0; n < kOutputs; ++n) {
+            double sum = b[static_cast<std::size_t>(n + from)];
+            for (std::int64_t k = 0; k < kInputs; ++k)
+                sum += static_cast<double>(x[static_cast<std::size_t>(k)]) *
+                       w[static_cast<std::size_t>(n * kInputs + k)];
+            EXPECT_NEAR(all[static_cast<std::size_t>(n)], sum, type() == Type::bf16 ? 0.05 : 1e-4);
+        }
+    }
+}
+
 TEST_P(OperationsTest, DropoutKeepsTheSameNumbersWhereverTheRowsAre) {
     constexpr std::int64_t kRows = 40, kColumns = 130;
     const auto x = numbers(kRows * kColumns, 37, 1, 2);

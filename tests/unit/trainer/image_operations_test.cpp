@@ -183,6 +183,18 @@ TEST_P(ImageOperationsTest, RunningStatisticsDoNotFollowABatchThatIsNoNumber) {
     EXPECT_FLOAT_EQ(after[3], 0.9f * 3 + 0.1f * 2);
 }
 
+TEST_P(ImageOperationsTest, NaNGoesThroughTheReluOfBatchNorm) {
+    const BatchNorm norm{{1, 1, 4}, true};
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    const Tensor running = floats({2, 1}, {0, 1}), saved = floats({2, 1}), y = flowing({1, 4});
+    device().batch_norm_inference(norm, flowing({1, 4}, {-1, nan, 1, 2}), floats({1}, {1}), floats({1}, {0}),
+                                  running, y);
+    for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(std::isnan(values(y)[i]), i == 1) << i;
+    norm_forward(norm, flowing({1, 4}, {-1, nan, 1, 2}), floats({1}, {1}), floats({1}, {0}), running, saved,
+                 y);
+    for (const float value : values(y)) EXPECT_TRUE(std::isnan(value));
+}
+
 TEST_P(ImageOperationsTest, BatchNormItsGradientsAndItsRunningStatistics) {
     constexpr std::int64_t kRows = 3, kPlane = 4 * 5;
     for (const bool relu : {false, true}) {

@@ -106,7 +106,7 @@ DP_WIDE_VECTORS void scale_plane(const Number* x, std::int64_t count, float fact
                                  Number* y) {
     for (std::int64_t i = 0; i < count; ++i) {
         const float value = wide(x[i]) * factor + shift;
-        store(!relu || value > 0 ? value : 0.0f, y[i]);
+        store(relu && value < 0 ? 0.0f : value, y[i]);  // NaN stays
     }
 }
 

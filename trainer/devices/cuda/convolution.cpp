@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "trainer/devices/cuda/convolution_choice.hpp"
 #include "trainer/devices/cuda_libraries.hpp"
 
 namespace dp::trainer {
@@ -63,6 +64,17 @@ const Cudnn& cudnn() {
 constexpr float kOne = 1, kZero = 0;
 constexpr std::int64_t kAlignment = 256;  // of places in the workspace
 
+// A workspace of a larger part is taken only where there is no smaller one: tensors need the memory, too.
+constexpr std::size_t kOfTheMemory = 16;
+
+std::size_t workspace_of(const Plan& plan) {
+    return std::max({plan.forward.memory, plan.backward_input.memory, plan.backward_parameters.memory});
+}
+
+std::string mebibytes(std::size_t bytes) {
+    return std::to_string(bytes >> 20) + " MiB";
+}
+
 int small(std::int64_t value) {
     return static_cast<int>(value);
 }
@@ -72,21 +84,43 @@ Try<void> done(cudnnStatus_t result, const char* what) {
     return dp::fail(std::string(what) + ": cuDNN says " + cudnn().cudnnGetErrorString(result));
 }
 
-// cuDNN sorts by speed. False if none fits. bf16 may use any unit, because all of them add up in fp32.
+bool transforms(cudnnConvolutionFwdAlgo_t algorithm) {
+    return algorithm == CUDNN_CONVOLUTION_FWD_ALGO_FFT ||
+           algorithm == CUDNN_CONVOLUTION_FWD_ALGO_FFT_TILING ||
+           algorithm == CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD ||
+           algorithm == CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED;
+}
+bool transforms(cudnnConvolutionBwdDataAlgo_t algorithm) {
+    return algorithm == CUDNN_CONVOLUTION_BWD_DATA_ALGO_FFT ||
+           algorithm == CUDNN_CONVOLUTION_BWD_DATA_ALGO_FFT_TILING ||
+           algorithm == CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD ||
+           algorithm == CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD_NONFUSED;
+}
+bool transforms(cudnnConvolutionBwdFilterAlgo_t algorithm) {
+    return algorithm == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT ||
+           algorithm == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT_TILING ||
+           algorithm == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD ||
+           algorithm == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED;
+}
+
+// Of what cuDNN offers, which it sorts by speed. Returns false if nothing can be taken.
 template <typename Performance, typename Ask, typename... Operands>
-bool choose(Type type, Performance& chosen, Ask ask, Operands... operands) {
+bool choose(Type type, std::size_t most, Performance& chosen, Ask ask, Operands... operands) {
     std::array<Performance, 16> found{};
     int count = 0;
     if (ask(operands..., static_cast<int>(found.size()), &count, found.data()) != CUDNN_STATUS_SUCCESS)
         return false;
-    const auto end = found.begin() + count;
-    const auto fits = std::find_if(found.begin(), end, [&](const Performance& one) {
-        return one.status == CUDNN_STATUS_SUCCESS && one.determinism == CUDNN_DETERMINISTIC &&
-               (type == Type::bf16 || one.mathType == CUDNN_FMA_MATH || one.mathType == CUDNN_DEFAULT_MATH);
-    });
-    if (fits == end) return false;
-    chosen = *fits;
-    return true;
+    std::array<OfferedAlgorithm, found.size()> offered{};
+    for (std::size_t i = 0; i < found.size(); ++i) {
+        const Performance& one = found[i];
+        offered[i] = {std::cmp_less(i, count) && one.status == CUDNN_STATUS_SUCCESS,
+                      one.determinism == CUDNN_DETERMINISTIC,
+                      one.mathType == CUDNN_FMA_MATH || one.mathType == CUDNN_DEFAULT_MATH,
+                      transforms(one.algo), one.memory};
+    }
+    const auto place = choose_convolution(offered, type == Type::bf16, most);
+    if (place) chosen = found[*place];
+    return place.has_value();
 }
 
 }  // namespace
@@ -137,20 +171,33 @@ Try<void> CudaConvolutions::describe(const Convolution& c, std::int64_t rows, Pl
         d.cudnnSetConvolutionMathType(plan.convolution, is_bf16 ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH));
 }
 
-bool CudaConvolutions::choose_algorithms(Plan& p) {
+Try<CudaConvolutions::Room> CudaConvolutions::room() const {
+    std::size_t free = 0, total = 0;
+    if (cudaMemGetInfo(&free, &total) != cudaSuccess)
+        return dp::fail("the GPU does not say how much memory it has");
+    if (const auto limit = device_.memory().limit()) {
+        total = std::min(total, static_cast<std::size_t>(*limit));
+        free = std::min(
+            free, static_cast<std::size_t>(std::max<std::int64_t>(*limit - device_.memory().held(), 0)));
+    }
+    return Room{total / kOfTheMemory, free};
+}
+
+bool CudaConvolutions::choose_algorithms(std::size_t most, Plan& p) {
     const Cudnn& d = cudnn();
-    return choose(p.type, p.forward, d.cudnnGetConvolutionForwardAlgorithm_v7, handle_, p.x, p.w,
+    return choose(p.type, most, p.forward, d.cudnnGetConvolutionForwardAlgorithm_v7, handle_, p.x, p.w,
                   p.convolution, p.y) &&
-           choose(p.type, p.backward_input, d.cudnnGetConvolutionBackwardDataAlgorithm_v7, handle_, p.w, p.y,
-                  p.convolution, p.x) &&
-           choose(p.type, p.backward_parameters, d.cudnnGetConvolutionBackwardFilterAlgorithm_v7, handle_,
-                  p.x, p.y, p.convolution, p.w);
+           choose(p.type, most, p.backward_input, d.cudnnGetConvolutionBackwardDataAlgorithm_v7, handle_, p.w,
+                  p.y, p.convolution, p.x) &&
+           choose(p.type, most, p.backward_parameters, d.cudnnGetConvolutionBackwardFilterAlgorithm_v7,
+                  handle_, p.x, p.y, p.convolution, p.w);
 }
 
 Try<Plan*> CudaConvolutions::plan(const Convolution& c, std::int64_t rows, Type type) {
     DP_TRY(open());
     const auto found = plans_.find({c, rows, type});
     if (found != plans_.end()) return &found->second;
+    const auto [most, free] = DP_TRY(room());
     Plan plan;
     for (const Type in : {type, Type::f32}) {
         plan.type = in;
@@ -158,8 +205,14 @@ Try<Plan*> CudaConvolutions::plan(const Convolution& c, std::int64_t rows, Type 
             forget(plan);
             return tl::unexpected(std::move(described).error());
         }
-        if (choose_algorithms(plan)) return &plans_.emplace(std::tuple(c, rows, type), plan).first->second;
+        const bool has_all = choose_algorithms(most, plan);
+        const std::size_t needed = has_all ? workspace_of(plan) : 0;
+        if (has_all && needed <= free) return &plans_.emplace(std::tuple(c, rows, type), plan).first->second;
         forget(plan);
+        if (!has_all) continue;
+        device_.memory().note_exhausted();
+        return dp::fail("cuDNN needs a workspace of " + mebibytes(needed) + " for a convolution, and " +
+                        mebibytes(free) + " are free; give a smaller --batch-size");
     }
     return dp::fail("cuDNN has no deterministic fp32 algorithm for a convolution");
 }
@@ -201,6 +254,7 @@ void CudaConvolutions::run(const Convolution& c, In batch, const char* what, Alg
     if (status == CUDNN_STATUS_SUCCESS)
         status = function(handle_, &kOne, p.*of_one, from_one, p.*of_other, from_other, p.convolution,
                           chosen.algo, room, chosen.memory, &kZero, p.*of_result, to);
+    if (status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED) device_.memory().note_exhausted();
     if (const auto ran = done(status, what); !ran) device_.keep_failure(ran.error().message);
     if (result.type() != p.type)
         device_.convert_numbers(to, p.type, result.data<void>(), result.type(), result.elements());
@@ -210,8 +264,7 @@ std::int64_t CudaConvolutions::scratch(const Convolution& c, std::int64_t rows, 
     const auto found = plan(c, rows, type);
     if (!found) return 0;
     const Plan& p = **found;
-    const std::size_t memory =
-        std::max({p.forward.memory, p.backward_input.memory, p.backward_parameters.memory});
+    const std::size_t memory = workspace_of(p);
     const std::int64_t weights = c.outputs * c.x.channels * c.kernel * c.kernel;
     std::int64_t copied = p.type == Type::f32 ? 0 : weights;  // whose gradient is f32
     if (p.type != type) copied = rows * (c.x.numbers() + c.y().numbers()) + weights;

@@ -51,7 +51,13 @@ class CudaConvolutions {
     // The plan for tensors of that type.
     Try<Plan*> plan(const Convolution& c, std::int64_t rows, Type type);
     Try<void> describe(const Convolution& c, std::int64_t rows, Plan& plan);
-    bool choose_algorithms(Plan& plan);
+    struct Room {
+        std::size_t most,
+            free;  // bytes: of a workspace that is taken where smaller ones are slower; that may still be taken
+    };
+    Try<Room> room() const;
+    // Returns false if cuDNN has nothing that may be taken.
+    bool choose_algorithms(std::size_t most, Plan& plan);
     static void forget(Plan& plan);
 };
 

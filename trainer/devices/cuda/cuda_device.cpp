@@ -9,9 +9,12 @@
 #include "trainer/devices/cuda/cuda_device.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 
 #include "trainer/devices/cuda/convolution.hpp"
 #include "trainer/devices/cuda/gemm.hpp"
+#include "trainer/devices/cuda/refusals.hpp"
 #include "trainer/devices/cuda/sm_partition.hpp"
 #include "trainer/devices/cuda/timeline.hpp"
 #include "trainer/devices/gpu_kernels.hpp"
@@ -31,6 +34,24 @@ bool fuses_gelu(In up) {
            reinterpret_cast<std::uintptr_t>(up.data<void>()) % 16 == 0;
 }
 
+tl::unexpected<Error> refused(cudaError_t said) {
+    cudaGetLastError();
+    GpuSituation here;
+    if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) here.visible = visible;
+    cudaDriverGetVersion(&here.driver);
+    cudaRuntimeGetVersion(&here.needed);
+    return fail(Fault::device, refusal_text(said, cudaGetErrorString(said), here));
+}
+
+// "0000:17:00.0"; "" where CUDA does not say.
+std::string pci_address(int gpu) {
+    std::array<char, 32> address{};
+    if (cudaDeviceGetPCIBusId(address.data(), static_cast<int>(address.size()), gpu) == cudaSuccess)
+        return address.data();
+    cudaGetLastError();
+    return "";
+}
+
 }  // namespace
 
 CudaDevice::CudaDevice() = default;
@@ -41,16 +62,14 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu, OperationL
     if (only_names) log = &nobody_reads;
     std::unique_ptr<CudaDevice> device(log == nullptr ? new CudaDevice : new Profiled<CudaDevice>(*log));
     int count = 0;
-    const cudaError_t found = cudaGetDeviceCount(&count);
-    if (found != cudaErrorNoDevice) device->check(found, "looking for GPUs");
-    DP_TRY(device->status());
-    if (count == 0)
-        return fail(Fault::device, "no GPU is visible; check CUDA_VISIBLE_DEVICES and Slurm's --gres");
+    if (const auto found = cudaGetDeviceCount(&count); found != cudaSuccess || count == 0)
+        return refused(found);
     const int index = gpu.gpu % count;
     cudaDeviceProp properties{};
-    if (device->check(cudaSetDevice(index), "selecting the GPU"))
-        device->check(cudaGetDeviceProperties(&properties, index), "reading the GPU's properties");
-    DP_TRY(device->status());
+    if (const auto taken = cudaSetDevice(index); taken != cudaSuccess) return refused(taken);
+    if (const auto read = cudaGetDeviceProperties(&properties, index); read != cudaSuccess)
+        return refused(read);
+    device->place_ = pci_address(index);
     device->model_ = std::string(properties.name) + ", sm_" + std::to_string(properties.major) +
                      std::to_string(properties.minor);
     const int capability = 10 * properties.major + properties.minor;
@@ -71,6 +90,7 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu, OperationL
         device->check(cudaStreamCreateWithFlags(&device->stream_, cudaStreamNonBlocking),
                       "creating a stream");
     }
+    device->check(device->uploads_.make(), "taking host memory for uploads");
     DP_TRY(device->status());
     device->gemm_ = std::make_unique<Gemm>(*device);
     device->convolutions_ = std::make_unique<CudaConvolutions>(*device);
@@ -106,13 +126,14 @@ DeviceFacts CudaDevice::facts() const {
 bool CudaDevice::check(cudaError_t result, const char* what) {
     if (result == cudaSuccess) return true;
     cudaGetLastError();  // else the next call that asks for it would be blamed
+    if (result == cudaErrorMemoryAllocation) memory().note_exhausted();
     const std::string advice = result == cudaErrorMemoryAllocation ? "; give a smaller --batch-size" : "";
     keep_failure(std::string(what) + ": " + cudaGetErrorString(result) + advice);
     return false;
 }
 
 void CudaDevice::synchronize() {
-    if (!failed()) check(cudaStreamSynchronize(stream_), "waiting for the GPU");
+    if (!failed() && check(cudaStreamSynchronize(stream_), "waiting for the GPU")) uploads_.empty();
 }
 
 // cudaFree waits for queued work, so nothing uses the memory any more.
@@ -151,9 +172,13 @@ std::optional<std::int64_t> CudaDevice::available_memory(std::int64_t) const {
 
 void CudaDevice::upload(const void* from, Out to) {
     if (failed() || to.bytes() == 0) return;
-    // From pageable memory this returns once the bytes are staged, so `from` may be reused.
+    const bool is_small = to.bytes() <= UploadRoom::kLargest;
+    if (is_small && !uploads_.has_room_for(to.bytes())) synchronize();
+    if (failed()) return;
+    if (is_small) from = uploads_.copy(from, to.bytes());
     check(cudaMemcpyAsync(to.data<void>(), from, to.bytes(), cudaMemcpyHostToDevice, stream_),
           "copying to the GPU");
+    if (!is_small) synchronize();  // the caller may use the memory for something else
 }
 
 void CudaDevice::download(In from, void* to) {

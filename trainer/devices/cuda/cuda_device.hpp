@@ -12,6 +12,7 @@
 
 #include "dp/dp.h"
 #include "trainer/base/communicator.hpp"
+#include "trainer/devices/cuda/upload_room.hpp"
 #include "trainer/devices/device.hpp"
 #include "trainer/devices/gpu_share.hpp"
 #include "trainer/devices/nccl_group.hpp"
@@ -34,6 +35,9 @@ class CudaDevice : public Device {
     Result<std::unique_ptr<Communicator>> open_nccl(dp_context* context, const NcclGroup& group);
 
     std::string_view name() const override { return "cuda"; }
+    // As place_of() (devices/gpu_place.hpp).
+    const std::string& place() const { return place_; }
+
     DeviceFacts facts() const override;
     std::string description() const override { return description_; }
     void synchronize() override;
@@ -131,12 +135,13 @@ class CudaDevice : public Device {
     CudaDevice();
 
  private:
-    std::string model_, description_;
+    std::string model_, description_, place_;
     std::unique_ptr<SmPartition> partition_;  // null: all SMs
     cudaStream_t stream_ = nullptr;           // partition_'s, or our own
     std::unique_ptr<Gemm> gemm_;
     std::unique_ptr<CudaConvolutions> convolutions_;
     Tensor workspace_;
+    UploadRoom uploads_;
 
     std::shared_ptr<void> allocate(std::size_t bytes) override;
     void* workspace_of(std::int64_t bytes);

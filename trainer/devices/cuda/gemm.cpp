@@ -8,14 +8,15 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <memory>
+
+#include "trainer/devices/cuda/stream_timer.hpp"
 
 namespace dp::trainer {
 namespace {
 
 constexpr const char* kDescribing = "describing a matrix product";
 
-// The largest power of two, up to 256, that divides the address.
+// The largest power of two, up to 256, that divides the address; 256 where there is no tensor.
 std::uint32_t alignment_of(const Tensor& tensor) {
     constexpr std::uintptr_t kMost = 256;
     const auto address = reinterpret_cast<std::uintptr_t>(tensor.data<void>()) | kMost;
@@ -24,13 +25,6 @@ std::uint32_t alignment_of(const Tensor& tensor) {
 
 cudaDataType_t cuda_type(Type type) {
     return type == Type::bf16 ? CUDA_R_16BF : CUDA_R_32F;
-}
-
-// Null if CUDA has none.
-std::shared_ptr<CUevent_st> new_event() {
-    cudaEvent_t event = nullptr;
-    if (cudaEventCreate(&event) != cudaSuccess) return nullptr;
-    return {event, cudaEventDestroy};
 }
 
 }  // namespace
@@ -52,6 +46,7 @@ Gemm::~Gemm() {
 
 bool Gemm::ok(cublasStatus_t result, std::string_view what) {
     if (result == CUBLAS_STATUS_SUCCESS) return true;
+    if (result == CUBLAS_STATUS_ALLOC_FAILED) device_.memory().note_exhausted();
     device_.keep_failure(std::string(what) + ": cuBLASLt says " + cublasLtGetStatusString(result));
     return false;
 }
@@ -148,47 +143,53 @@ bool Gemm::take_choice(const std::string& name, Plan& plan) {
 }
 
 void Gemm::keep_fastest(const std::string& name, std::span<const cublasLtMatmulHeuristicResult_t> guesses,
-                        In a, In b, In c, Plan& plan) {
+                        In a, In b, In c, const Extras& extras, Plan& plan) {
     void* room = nullptr;  // not counted: a run, which has the choice already, does not take it
     if (cudaMalloc(&room, c.bytes()) != cudaSuccess) {
         cudaGetLastError();  // then it stays the first guess
         return;
     }
+    constexpr const char* kWhat = "trying algorithms for a matrix product";
+    device_.check(cudaMemsetAsync(room, 0, c.bytes(), device_.stream()), kWhat);
     constexpr int kTimes = 5;  // of each that are timed, after one that is not
-    const float one = 1, zero = 0;
-    const auto begin = new_event(), end = new_event();
+    const float one = 1, beta = extras.added ? 1.0f : 0.0f;
+    const bool in_place = !extras.added || extras.added.data<void>() == c.data<void>();
+    const void* before = in_place ? room : extras.added.data<void>();
+    StreamTimer timer(device_.stream());
     float least = std::numeric_limits<float>::infinity();
     for (const auto& guess : guesses) {
         const auto run = [&] {
             return cublasLtMatmul(handle_, plan.operation, &one, b.data<void>(), plan.b, a.data<void>(),
-                                  plan.a, &zero, room, plan.c, room, plan.c, &guess.algo,
+                                  plan.a, &beta, before, plan.c, room, plan.c, &guess.algo,
                                   workspace_.data<void>(), kWorkspace,
                                   device_.stream()) == CUBLAS_STATUS_SUCCESS;
         };
-        bool ran = guess.state == CUBLAS_STATUS_SUCCESS && run() &&
-                   cudaEventRecord(begin.get(), device_.stream()) == cudaSuccess;
-        for (int i = 0; i < kTimes && ran; ++i) ran = run();
-        float milliseconds = 0;
-        ran = ran && cudaEventRecord(end.get(), device_.stream()) == cudaSuccess &&
-              cudaEventSynchronize(end.get()) == cudaSuccess &&
-              cudaEventElapsedTime(&milliseconds, begin.get(), end.get()) == cudaSuccess;
-        if (!ran || milliseconds >= least) continue;
-        least = milliseconds;
+        const auto run_times = [&](int times) {
+            return [&run, times] {
+                bool ran = true;
+                for (int i = 0; i < times && ran; ++i) ran = run();
+                return ran;
+            };
+        };
+        if (guess.state != CUBLAS_STATUS_SUCCESS || !timer.time(run_times(1))) continue;
+        const auto milliseconds = timer.time(run_times(kTimes));
+        if (!milliseconds || *milliseconds >= least) continue;
+        least = *milliseconds;
         plan.algorithm = guess.algo;
     }
-    device_.check(cudaFree(room), "trying algorithms for a matrix product");
+    device_.check(cudaFree(room), kWhat);
     std::string bytes(sizeof plan.algorithm, '\0');
     std::memcpy(bytes.data(), &plan.algorithm, bytes.size());
     device_.choices().set(name, std::move(bytes));
 }
 
-void Gemm::choose_algorithm(const Case& asked, In a, In b, In c, Plan& plan) {
+void Gemm::choose_algorithm(const Case& asked, In a, In b, In c, const Extras& extras, Plan& plan) {
     const std::string name = name_of(asked);
     if (take_choice(name, plan)) return;
     const auto found = guesses(asked.alignment, plan);
     if (found.empty()) return;
     plan.algorithm = found.front().algo;
-    if (device_.choices().is_measuring()) keep_fastest(name, found, a, b, c, plan);
+    if (device_.choices().is_measuring()) keep_fastest(name, found, a, b, c, extras, plan);
 }
 
 bool Gemm::multiply(const Product& p, In a, In b, Out c, const Extras& extras) {
@@ -200,10 +201,11 @@ bool Gemm::multiply(const Product& p, In a, In b, Out c, const Extras& extras) {
                      c.elements() / p.rows,
                      a.type(),
                      c.type(),
-                     std::min({alignment_of(a), alignment_of(b), alignment_of(c), alignment_of(before)})};
+                     std::min({alignment_of(a), alignment_of(b), alignment_of(c), alignment_of(before),
+                               alignment_of(extras.bias), alignment_of(extras.before_gelu)})};
     const auto [place, is_new] = plans_.try_emplace(asked);
     Plan& plan = place->second;
-    if (is_new && describe(asked, extras, plan)) choose_algorithm(asked, a, b, c, plan);
+    if (is_new && describe(asked, extras, plan)) choose_algorithm(asked, a, b, c, extras, plan);
     if (device_.failed()) return false;
     if (plan.status != CUBLAS_STATUS_SUCCESS) {
         if (p.epilogue == CUBLASLT_EPILOGUE_DEFAULT)

@@ -57,7 +57,7 @@ class Gemm {
     bool multiply(const Product& product, In a, In b, Out c, const Extras& extras = {});
 
  private:
-    // The key of an algorithm: the operands' alignment decides how wide loads may be.
+    // The key of an algorithm: the alignment of the operands and of the extras decides how wide loads may be.
     struct Case {
         Product product;
         std::int64_t length_a, length_b, length_c;  // numbers from one row to the next
@@ -89,13 +89,14 @@ class Gemm {
     bool point_to(const Extras& extras, const Plan& plan);
     // cuBLASLt's best guess; while `trainer compile` measures, all its guesses.
     std::vector<cublasLtMatmulHeuristicResult_t> guesses(std::uint32_t alignment, Plan& plan);
-    void choose_algorithm(const Case& asked, In a, In b, In c, Plan& plan);
+    void choose_algorithm(const Case& asked, In a, In b, In c, const Extras& extras, Plan& plan);
 
     // Takes the stored choice, if it is still an algorithm for this product.
     bool take_choice(const std::string& name, Plan& plan);
-    // Times them on these operands, writing to other memory than c's, and keeps the fastest.
+    // Times them on these operands, as the product will run but writing to other memory than c's, and keeps the fastest of those
+    // that run.
     void keep_fastest(const std::string& name, std::span<const cublasLtMatmulHeuristicResult_t> guesses, In a,
-                      In b, In c, Plan& plan);
+                      In b, In c, const Extras& extras, Plan& plan);
 };
 
 }  // namespace dp::trainer

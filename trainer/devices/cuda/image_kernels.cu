@@ -7,6 +7,7 @@
 
 #include "trainer/devices/cuda/launching.cuh"
 #include "trainer/devices/cuda/numbers.cuh"
+#include "trainer/devices/cuda/relu.cuh"
 
 namespace dp::trainer {
 namespace kernels {
@@ -59,7 +60,7 @@ template <typename T>
 __device__ void scale_channel(const Channel& at, const T* x, float factor, float shift, bool relu, T* y) {
     at.each([&](std::int64_t i) {
         const float value = read(x[i]) * factor + shift;
-        write(y[i], relu ? fmaxf(value, 0.0f) : value);
+        write(y[i], relu ? relu_of(value) : value);
     });
 }
 

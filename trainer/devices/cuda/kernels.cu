@@ -8,6 +8,7 @@
 #include "trainer/devices/cuda/elementwise.cuh"
 #include "trainer/devices/cuda/launching.cuh"
 #include "trainer/devices/cuda/numbers.cuh"
+#include "trainer/devices/cuda/relu.cuh"
 #include "trainer/devices/cuda/row_sums.cuh"
 
 namespace dp::trainer {
@@ -50,7 +51,7 @@ struct OwnNumber {
 };
 
 struct Relu {
-    __device__ float operator()(float x) const { return fmaxf(x, 0.0f); }
+    __device__ float operator()(float x) const { return relu_of(x); }
 };
 struct ReluBackward {
     __device__ float operator()(float y, float dy) const { return y > 0 ? dy : 0.0f; }
@@ -67,7 +68,7 @@ __global__ void add_channel_bias_kernel(T* y, const T* bias, std::int64_t count,
                                         std::int64_t plane, bool relu) {
     for (std::int64_t i = first_item(); i < count; i += stride()) {
         const float sum = read(y[i]) + (bias == nullptr ? 0.0f : read(bias[i / plane % channels]));
-        write(y[i], relu ? fmaxf(sum, 0.0f) : sum);
+        write(y[i], relu ? relu_of(sum) : sum);
     }
 }
 
@@ -87,7 +88,7 @@ __global__ void max_pool_kernel(ImageShape shape, const T* x, std::int64_t count
         int best = 0;
         for (int i = 1; i < 4; ++i) {
             const float value = read(x[from + i % 2 + i / 2 * shape.width]);
-            if (value > largest) {
+            if (value > largest || value != value) {  // NaN stays
                 largest = value;
                 best = i;
             }

@@ -12,6 +12,7 @@ extern "C" __attribute__((visibility("default"))) const dp::trainer::CudaModule*
         // The device was made by open(): the trainer asks for NCCL only if its device is "cuda".
         [](dp_context* context, Device& device, const NcclGroup& group) {
             return static_cast<CudaDevice&>(device).open_nccl(context, group);
-        }};
+        },
+        [](const Device& device) { return static_cast<const CudaDevice&>(device).place(); }};
     return &module;
 }

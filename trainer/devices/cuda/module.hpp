@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "dp/dp.h"
 #include "trainer/base/communicator.hpp"
@@ -20,6 +21,7 @@ struct CudaModule {
     Result<std::unique_ptr<Device>> (*open)(const GpuShare& gpu, OperationLog* log);
     Result<std::unique_ptr<Communicator>> (*open_nccl)(dp_context* context, Device& device,
                                                        const NcclGroup& group);
+    std::string (*place)(const Device& device);
 };
 
 // Increase it with every change of CudaModule, NcclGroup, Device, Communicator, Tensor, OperationLog or Error.

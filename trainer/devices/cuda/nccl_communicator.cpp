@@ -28,8 +28,9 @@
 // When a rank dies, the others' kernels are aborted (dp/nccl.h). Such a kernel ends as any other does, leaves garbage, and
 // passes it on to ranks that have not heard of the death yet, which take it for a result. So a rank confirms: once its own
 // kernels have ended and nothing was aborted on it, it takes part in one more sum, of a number that is new each time. The
-// sum is right only if every rank got that far. Where ranks survive others, each step's sums are confirmed before the
-// optimizer sees them. They still travel while the backward pass computes.
+// sum is right only if every rank got that far. What is read from a collective, or saved, is confirmed in every world. Where ranks
+// survive others, each step's sums are, too, before the optimizer sees them; they still travel while the backward pass computes.
+// Elsewhere garbage may get into the parameters, and the next number that anybody asks for says so.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -38,16 +39,21 @@
 #include <thread>
 #include <vector>
 
+#include "base/abort_guard.hpp"
 #include "dp/nccl.h"
 #include "trainer/base/partition.hpp"
 #include "trainer/base/random.hpp"
 #include "trainer/devices/cuda/cuda_device.hpp"
+#include "trainer/devices/cuda/nccl_types.hpp"
 
 namespace dp::trainer {
 namespace {
 
 // Queueing a collective takes microseconds once the communicator is built; the first one may set up channels.
 constexpr auto kQueueTimeout = std::chrono::minutes(2);
+
+// Numbers of f32: of so many NCCL makes large messages.
+constexpr std::int64_t kLargeSum = std::int64_t{1} << 20;
 
 class NcclCommunicator final : public Communicator {
  public:
@@ -65,6 +71,11 @@ class NcclCommunicator final : public Communicator {
         }
         comm_ = DP_TRY(open(context, group_.name));
         ticket_ = device_.make(Type::i64, {1});
+        // NCCL allocates what its algorithms need with the first sums for which it takes them: before anybody reads how much memory
+        // is left.
+        const Tensor large = device_.make(Type::f32, {kLargeSum});
+        DP_TRY(queue(large, Reduction::sum, device_.stream()));
+        DP_TRY(confirm());
         for (const auto& [link, name, closes_ring] : kStageLinks) {
             if (group_.messages == StageMessages::none ||
                 (closes_ring && group_.messages != StageMessages::in_a_ring))
@@ -93,17 +104,17 @@ class NcclCommunicator final : public Communicator {
     void end_communicator(ncclComm_t comm) {
         // Destroying waits for the peers. If something has failed already they may be gone, so abort.
         const bool ended = dp_nccl_release(comm) == 0;
-        if (ended || failed_ || !device_.status()) {
-            ncclCommAbort(comm);
-            return;
-        }
+        const auto abort = [this, comm] {
+            abort_or_exit(static_cast<std::uint32_t>(rank_), [comm] { ncclCommAbort(comm); });
+        };
+        if (ended || failed_ || !device_.status()) return abort();
         ncclResult_t state = ncclCommFinalize(comm);
         if (state == ncclInProgress) state = settle(comm);
         if (state == ncclSuccess) {
             ncclCommDestroy(comm);
         } else {
             failed_ = true;  // so the others are not waited for as long
-            ncclCommAbort(comm);
+            abort();
         }
     }
 
@@ -132,12 +143,12 @@ class NcclCommunicator final : public Communicator {
     // Parts that differ in length are summed everywhere: where ranks divide tokens they are equal.
     Result<void> reduce_scatter(const Tensor& tensor) override {
         if (tensor.elements() % size_ != 0) return all_reduce(tensor, Reduction::sum);
-        DP_TRY(device_.status());
-        const Tensor mine = tensor.view(rank_ * (tensor.elements() / size_), {tensor.elements() / size_});
-        return settled("reduce-scatter",
-                       ncclReduceScatter(tensor.data<void>(), mine.data<void>(),
-                                         static_cast<std::size_t>(mine.elements()), nccl_type(tensor),
-                                         ncclSum, comm_, device_.stream()));
+        const std::int64_t part = tensor.elements() / size_;
+        const auto type = DP_TRY(nccl_type(tensor));
+        return settled(
+            "reduce-scatter",
+            ncclReduceScatter(tensor.data<void>(), tensor.view(rank_ * part, {part}).data<void>(),
+                              static_cast<std::size_t>(part), type, ncclSum, comm_, device_.stream()));
     }
 
     Result<void> gather(const Tensor& tensor) {
@@ -180,7 +191,7 @@ class NcclCommunicator final : public Communicator {
     }
     Result<void> wait_all_reduces() override {
         if (aside_ != nullptr) DP_TRY(wait(aside_, device_.stream()));
-        return confirm();
+        return survives_ ? confirm() : Result<void>();
     }
 
     Result<void> start_send(const Tensor& tensor, std::int64_t to, Lane lane) override {
@@ -220,8 +231,8 @@ class NcclCommunicator final : public Communicator {
         return wait(link.stream, device_.stream());
     }
 
+    // Of several communicators it speaks for those that were opened after this one, too: libdp tells this one first.
     Result<void> confirm() override {
-        if (!survives_) return {};
         if (failed_) return died();
         DP_TRY(ended());
         const std::uint64_t number = Random(0, ++confirmed_).bits();
@@ -263,7 +274,7 @@ class NcclCommunicator final : public Communicator {
         ncclComm_t comm = nullptr;
         if (dp_nccl_communicator(context, group_.members.empty() ? nullptr : &group, &comm,
                                  DP_TIMEOUT_DEFAULT) != DP_OK)
-            return fail(Fault::world, dp_last_error());
+            return failure(dp_last_error());
         return comm;
     }
     Result<void> make_stream(cudaStream_t& stream) {
@@ -344,19 +355,18 @@ class NcclCommunicator final : public Communicator {
         return done(cudaStreamWaitEvent(second, event_, 0), kWhat);
     }
 
+    static Result<ncclDataType_t> nccl_type(const Tensor& tensor) {
+        if (const auto type = type_to_reduce(tensor.type())) return *type;
+        return fail(Fault::world, "NCCL's sums are not for tensors of this type here");
+    }
+
     Result<void> queue(const Tensor& tensor, Reduction reduction, cudaStream_t stream) {
         DP_TRY(device_.status());
+        const auto type = DP_TRY(nccl_type(tensor));
         void* data = tensor.data<void>();
-        return settled(
-            "all-reduce",
-            ncclAllReduce(data, data, static_cast<std::size_t>(tensor.elements()), nccl_type(tensor),
-                          reduction == Reduction::sum ? ncclSum : ncclMax, comm_, stream));
-    }
-    static ncclDataType_t nccl_type(const Tensor& tensor) {
-        if (tensor.type() == Type::f64) return ncclFloat64;
-        if (tensor.type() == Type::i64) return ncclInt64;
-        if (tensor.type() == Type::bf16) return ncclBfloat16;  // it may round at each rank
-        return ncclFloat32;
+        return settled("all-reduce",
+                       ncclAllReduce(data, data, static_cast<std::size_t>(tensor.elements()), type,
+                                     reduction == Reduction::sum ? ncclSum : ncclMax, comm_, stream));
     }
 
     Result<void> settled(const char* what, ncclResult_t result) { return settled(what, result, comm_); }
@@ -366,9 +376,15 @@ class NcclCommunicator final : public Communicator {
         if (result == ncclSuccess) return {};
         failed_ = true;
         const char* last = ncclGetLastError(comm);
-        return fail(Fault::world, std::string(what) + " over NCCL failed: " + ncclGetErrorString(result) +
-                                      (last != nullptr && *last != '\0' ? ": " : "") +
-                                      (last != nullptr ? last : "") + "; NCCL_DEBUG=INFO shows more");
+        return failure(std::string(what) + " over NCCL failed: " + ncclGetErrorString(result) +
+                       (last != nullptr && *last != '\0' ? ": " : "") + (last != nullptr ? last : "") +
+                       "; NCCL_DEBUG=INFO shows more");
+    }
+
+    // NCCL allocates for itself, and says only in words that there was no memory.
+    tl::unexpected<Error> failure(const std::string& message) {
+        if (message.find("out of memory") != std::string::npos) device_.memory().note_exhausted();
+        return fail(Fault::world, message);
     }
 
     // Waits until the last call is no longer in progress.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // cuBLASLt of the emulated GPU: what the trainer's gemm.cpp calls of it, as its manual says. Whatever the
-// trainer sets that has no meaning here, or contradicts the manual, ends the program.
+// trainer sets that has no meaning here, or contradicts the manual, ends the program. DP_CUDA_EMULATOR_PRODUCTS=bad: of several
+// algorithms for a product, the first fails whenever it is used, and the second where the product is added to something; failing,
+// they leave CUDA's error. =no-memory: a product finds no memory.
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 
@@ -15,6 +17,7 @@
 #include <vector>
 
 #include "activity.hpp"
+#include "blocks.hpp"
 
 namespace {
 
@@ -52,6 +55,7 @@ struct Preference {
 struct Chosen {
     std::int64_t rows, columns;  // of the result
     std::uint32_t alignment;
+    enum Fails : std::uint32_t { never, adding, always } fails;
 };
 static_assert(sizeof(Chosen) <= sizeof(cublasLtMatmulAlgo_t));
 
@@ -211,7 +215,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t h
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t preference, int,
+                                              cublasLtMatmulPreference_t preference, int most,
                                               cublasLtMatmulHeuristicResult_t* found, int* count) {
     const auto factors = at<Layout>(a).type, result = at<Layout>(c).type;
     require(factors == at<Layout>(b).type && result == at<Layout>(d).type &&
@@ -222,10 +226,16 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     if (std::getenv("DP_CUDA_EMULATOR_NO_EPILOGUES") != nullptr &&
         at<Operation>(operation).epilogue != CUBLASLT_EPILOGUE_DEFAULT)
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    *count = 1;
-    *found = {};
-    const Chosen chosen{at<Layout>(c).rows, at<Layout>(c).columns, at<Preference>(preference).alignment};
-    std::memcpy(&found->algo, &chosen, sizeof chosen);
+    const char* said = std::getenv("DP_CUDA_EMULATOR_PRODUCTS");
+    std::vector<Chosen::Fails> offered{Chosen::never};
+    if (most >= 3 && said != nullptr && std::strcmp(said, "bad") == 0)
+        offered = {Chosen::always, Chosen::adding, Chosen::never};
+    for (const Chosen::Fails fails : offered) {
+        const Chosen chosen{at<Layout>(c).rows, at<Layout>(c).columns, at<Preference>(preference).alignment,
+                            fails};
+        found[*count] = {};
+        std::memcpy(&found[(*count)++].algo, &chosen, sizeof chosen);
+    }
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -254,7 +264,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation_h
     std::memcpy(&chosen, algorithm, sizeof chosen);
     require(chosen.rows == layout.rows && chosen.columns == layout.columns,
             "the algorithm of another product");
-    for (const void* place : {a, b, c, static_cast<const void*>(d)})
+    const char* said = std::getenv("DP_CUDA_EMULATOR_PRODUCTS");
+    if (said != nullptr && std::strcmp(said, "no-memory") == 0) return CUBLAS_STATUS_ALLOC_FAILED;
+    if (chosen.fails == Chosen::always ||
+        (chosen.fails == Chosen::adding && *static_cast<const float*>(beta) != 0)) {
+        dp::cuda_emulator::note(cudaErrorInvalidValue);
+        return CUBLAS_STATUS_EXECUTION_FAILED;
+    }
+    const void* bias = operation.has_bias() ? operation.bias : nullptr;
+    const void* auxiliary = operation.has_auxiliary() ? operation.auxiliary : nullptr;
+    for (const void* place : {a, b, c, static_cast<const void*>(d), bias, auxiliary})
         require(reinterpret_cast<std::uintptr_t>(place) % chosen.alignment == 0,
                 "less alignment than was promised");
     const auto left = operand(a, at<Layout>(a_handle), operation.a),

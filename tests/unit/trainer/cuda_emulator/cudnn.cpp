@@ -2,14 +2,18 @@
 //
 // cuDNN of the emulated GPU: what the trainer's convolution.cpp calls of it. With
 // DP_CUDA_EMULATOR_NO_BF16_CONVOLUTIONS in the environment it has no algorithm for bf16, as cuDNN does not
-// have one for every shape.
+// have one for every shape. DP_CUDA_EMULATOR_CONVOLUTIONS=bad: those that it says are fastest need more memory than there is, give
+// other bits each time, or round more. =large: it has none but those that need more memory than there is.
 #include <cuda_bf16.h>
 #include <cudnn.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -97,24 +101,50 @@ void for_each_product(const Tensor& x, const Tensor& w, const Tensor& y, const C
                             }
 }
 
-// One that cannot be had, and one that can.
+constexpr std::size_t kTooMuch = std::size_t{8} << 30;
+
+template <typename Algorithm>
+constexpr Algorithm kFft = CUDNN_CONVOLUTION_FWD_ALGO_FFT;
+template <>
+constexpr cudnnConvolutionBwdDataAlgo_t kFft<cudnnConvolutionBwdDataAlgo_t> =
+    CUDNN_CONVOLUTION_BWD_DATA_ALGO_FFT;
+template <>
+constexpr cudnnConvolutionBwdFilterAlgo_t kFft<cudnnConvolutionBwdFilterAlgo_t> =
+    CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT;
+
+// One that cannot be had, bad ones, and a good one.
 template <typename Performance>
-cudnnStatus_t algorithms(const Tensor& x, int* count, Performance* found) {
+cudnnStatus_t algorithms(const Tensor& x, int most, int* count, Performance* found) {
     const bool is_bf16 = x.type == CUDNN_DATA_BFLOAT16;
-    *count = is_bf16 && std::getenv("DP_CUDA_EMULATOR_NO_BF16_CONVOLUTIONS") != nullptr ? 0 : 2;
-    if (*count == 0) return CUDNN_STATUS_SUCCESS;
-    found[0] = {};
-    found[0].status = CUDNN_STATUS_NOT_SUPPORTED;
-    found[0].determinism = CUDNN_DETERMINISTIC;
-    found[1] = {};
-    found[1].status = CUDNN_STATUS_SUCCESS;
-    found[1].determinism = CUDNN_DETERMINISTIC;
-    found[1].memory = kWorkspace;
-    found[1].mathType = is_bf16 ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH;
+    *count = 0;
+    if (is_bf16 && std::getenv("DP_CUDA_EMULATOR_NO_BF16_CONVOLUTIONS") != nullptr)
+        return CUDNN_STATUS_SUCCESS;
+    const char* said = std::getenv("DP_CUDA_EMULATOR_CONVOLUTIONS");
+    const std::string kind = said == nullptr ? "" : said;
+    Performance good{};
+    good.status = CUDNN_STATUS_SUCCESS;
+    good.determinism = CUDNN_DETERMINISTIC;
+    good.memory = kWorkspace;
+    good.mathType = is_bf16 ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH;
+    Performance missing = good, large = good, changing = good, transforming = good;
+    missing.status = CUDNN_STATUS_NOT_SUPPORTED;
+    large.memory = kTooMuch;
+    changing.determinism = CUDNN_NON_DETERMINISTIC;
+    transforming.algo = kFft<decltype(good.algo)>;
+    std::vector<Performance> offered{missing};
+    if (kind == "bad") offered.insert(offered.end(), {large, changing});
+    if (kind == "bad" && !is_bf16) offered.push_back(transforming);
+    offered.push_back(kind == "large" ? large : good);
+    require(std::cmp_less_equal(offered.size(), most), "room for too few algorithms");
+    std::copy(offered.begin(), offered.end(), found);
+    *count = static_cast<int>(offered.size());
     return CUDNN_STATUS_SUCCESS;
 }
 
-cudnnStatus_t use(void* workspace, std::size_t bytes, const void* alpha, const void* beta) {
+template <typename Algorithm>
+cudnnStatus_t use(Algorithm algorithm, void* workspace, std::size_t bytes, const void* alpha,
+                  const void* beta) {
+    require(algorithm != kFft<Algorithm>, "an algorithm that rounds more than fp32 does");
     require(bytes == kWorkspace, "not the workspace that was asked for");
     std::memset(workspace, 1, bytes);
     require(*static_cast<const float*>(alpha) == 1 && *static_cast<const float*>(beta) == 0,
@@ -189,32 +219,32 @@ cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t handle, c
 cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(cudnnHandle_t, const cudnnTensorDescriptor_t x,
                                                      const cudnnFilterDescriptor_t,
                                                      const cudnnConvolutionDescriptor_t,
-                                                     const cudnnTensorDescriptor_t, const int, int* count,
-                                                     cudnnConvolutionFwdAlgoPerf_t* found) {
-    return algorithms(at<Tensor>(x), count, found);
+                                                     const cudnnTensorDescriptor_t, const int most,
+                                                     int* count, cudnnConvolutionFwdAlgoPerf_t* found) {
+    return algorithms(at<Tensor>(x), most, count, found);
 }
 cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(cudnnHandle_t, const cudnnFilterDescriptor_t w,
                                                           const cudnnTensorDescriptor_t,
                                                           const cudnnConvolutionDescriptor_t,
-                                                          const cudnnTensorDescriptor_t, const int,
+                                                          const cudnnTensorDescriptor_t, const int most,
                                                           int* count,
                                                           cudnnConvolutionBwdDataAlgoPerf_t* found) {
-    return algorithms(at<Tensor>(w), count, found);
+    return algorithms(at<Tensor>(w), most, count, found);
 }
 cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(cudnnHandle_t, const cudnnTensorDescriptor_t x,
                                                             const cudnnTensorDescriptor_t,
                                                             const cudnnConvolutionDescriptor_t,
-                                                            const cudnnFilterDescriptor_t, const int,
+                                                            const cudnnFilterDescriptor_t, const int most,
                                                             int* count,
                                                             cudnnConvolutionBwdFilterAlgoPerf_t* found) {
-    return algorithms(at<Tensor>(x), count, found);
+    return algorithms(at<Tensor>(x), most, count, found);
 }
 
 cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void* alpha,
                                       const cudnnTensorDescriptor_t x_handle, const void* x,
                                       const cudnnFilterDescriptor_t w_handle, const void* w,
                                       const cudnnConvolutionDescriptor_t convolution,
-                                      cudnnConvolutionFwdAlgo_t, void* workspace, std::size_t bytes,
+                                      cudnnConvolutionFwdAlgo_t algorithm, void* workspace, std::size_t bytes,
                                       const void* beta, const cudnnTensorDescriptor_t y_handle, void* y) {
     const dp::cuda_emulator::Doing doing(dp::cuda_emulator::Did::kernel, at<cudaStream_t>(handle));
     const auto &x_shape = at<Tensor>(x_handle), &w_shape = at<Tensor>(w_handle),
@@ -224,15 +254,15 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void* alpha,
     for_each_product(x_shape, w_shape, y_shape, at<Convolution>(convolution),
                      [&](auto i, auto j, auto k) { sums[k] += in[i] * weights[j]; });
     store(sums, y_shape, y);
-    return use(workspace, bytes, alpha, beta);
+    return use(algorithm, workspace, bytes, alpha, beta);
 }
 cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void* alpha,
                                            const cudnnFilterDescriptor_t w_handle, const void* w,
                                            const cudnnTensorDescriptor_t y_handle, const void* dy,
                                            const cudnnConvolutionDescriptor_t convolution,
-                                           cudnnConvolutionBwdDataAlgo_t, void* workspace, std::size_t bytes,
-                                           const void* beta, const cudnnTensorDescriptor_t x_handle,
-                                           void* dx) {
+                                           cudnnConvolutionBwdDataAlgo_t algorithm, void* workspace,
+                                           std::size_t bytes, const void* beta,
+                                           const cudnnTensorDescriptor_t x_handle, void* dx) {
     const dp::cuda_emulator::Doing doing(dp::cuda_emulator::Did::kernel, at<cudaStream_t>(handle));
     const auto &x_shape = at<Tensor>(x_handle), &w_shape = at<Tensor>(w_handle),
                &y_shape = at<Tensor>(y_handle);
@@ -241,13 +271,13 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void* alp
     for_each_product(x_shape, w_shape, y_shape, at<Convolution>(convolution),
                      [&](auto i, auto j, auto k) { sums[i] += slopes[k] * weights[j]; });
     store(sums, x_shape, dx);
-    return use(workspace, bytes, alpha, beta);
+    return use(algorithm, workspace, bytes, alpha, beta);
 }
 cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void* alpha,
                                              const cudnnTensorDescriptor_t x_handle, const void* x,
                                              const cudnnTensorDescriptor_t y_handle, const void* dy,
                                              const cudnnConvolutionDescriptor_t convolution,
-                                             cudnnConvolutionBwdFilterAlgo_t, void* workspace,
+                                             cudnnConvolutionBwdFilterAlgo_t algorithm, void* workspace,
                                              std::size_t bytes, const void* beta,
                                              const cudnnFilterDescriptor_t w_handle, void* dw) {
     const dp::cuda_emulator::Doing doing(dp::cuda_emulator::Did::kernel, at<cudaStream_t>(handle));
@@ -258,6 +288,6 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void* a
     for_each_product(x_shape, w_shape, y_shape, at<Convolution>(convolution),
                      [&](auto i, auto j, auto k) { sums[j] += in[i] * slopes[k]; });
     store(sums, w_shape, dw);
-    return use(workspace, bytes, alpha, beta);
+    return use(algorithm, workspace, bytes, alpha, beta);
 }
 }

@@ -7,6 +7,11 @@
 // A collective goes on after its call, and its end is like NCCL's also where a rank dies: the others wait for it until
 // their communicator is revoked or aborted. Then it ends as if it had succeeded and leaves garbage; and a rank that has
 // aborted gives garbage to those that have not.
+//
+// DP_CUDA_EMULATOR_NCCL_DIES=RANK/NUMBER: that rank's process dies when it comes to the collective of that number, from 1.
+// DP_CUDA_EMULATOR_NCCL_COUNTS: each collective is told on the standard error. DP_CUDA_EMULATOR_NCCL_HANGS: a communicator cannot be
+// finalized, and its abort hangs. DP_CUDA_EMULATOR_NCCL_NO_MEMORY=NUMBER: that collective and later ones fail for lack of memory.
+// DP_CUDA_EMULATOR_NCCL_VERSION: such as 21701.
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <nccl.h>
@@ -21,10 +26,13 @@
 #include <condition_variable>
 #include <csignal>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -138,6 +146,19 @@ std::vector<char> combined(const std::vector<Head>& heads, std::vector<std::vect
             reduce_into<std::uint64_t>(result, brought[rank], is_max);
     }
     return result;
+}
+
+// A collective begins at this rank. Returns false if it fails.
+bool begin(Kind kind, std::uint64_t bytes, int rank) {
+    static std::atomic<int> number = 0;
+    const int now = ++number;
+    if (std::getenv("DP_CUDA_EMULATOR_NCCL_COUNTS") != nullptr)
+        std::fprintf(stderr, "emulated NCCL: rank %d, %d: kind %u, %llu bytes\n", rank, now,
+                     static_cast<unsigned>(kind), static_cast<unsigned long long>(bytes));
+    const char* dies = std::getenv("DP_CUDA_EMULATOR_NCCL_DIES");
+    if (dies != nullptr && std::to_string(rank) + "/" + std::to_string(now) == dies) std::raise(SIGKILL);
+    const char* fails = std::getenv("DP_CUDA_EMULATOR_NCCL_NO_MEMORY");
+    return fails == nullptr || now < std::atoi(fails);
 }
 
 bool is_message(Kind kind) {
@@ -282,6 +303,7 @@ struct ncclComm {
 
     // `head.bytes`: of what this rank brings. The result has `size` bytes.
     ncclResult_t queue(const Head& head, const void* from, void* to, std::size_t size, cudaStream_t stream) {
+        if (!begin(head.kind, head.bytes, rank_)) return ncclUnhandledCudaError;
         const std::lock_guard lock(mutex_);
         works_.push_back({head, from, to, size, stream, begin_work(stream), {Did::kernel, stream}});
         changed_.notify_all();
@@ -372,14 +394,15 @@ struct ncclComm {
 extern "C" {
 
 ncclResult_t ncclGetVersion(int* version) {
-    *version = NCCL_VERSION_CODE;
+    const char* said = std::getenv("DP_CUDA_EMULATOR_NCCL_VERSION");
+    *version = said == nullptr ? NCCL_VERSION_CODE : std::atoi(said);
     return ncclSuccess;
 }
 const char* ncclGetErrorString(ncclResult_t result) {
     return result == ncclSuccess ? "no error" : "an error";
 }
 const char* ncclGetLastError(ncclComm_t) {
-    return "";
+    return std::getenv("DP_CUDA_EMULATOR_NCCL_NO_MEMORY") == nullptr ? "" : "Cuda failure 2 'out of memory'";
 }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* made) {
@@ -413,11 +436,13 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int) {
     return ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
+    while (std::getenv("DP_CUDA_EMULATOR_NCCL_HANGS") != nullptr) pause();
     comm->abort();
     delete comm;
     return ncclSuccess;
 }
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+    if (std::getenv("DP_CUDA_EMULATOR_NCCL_HANGS") != nullptr) return ncclInternalError;
     comm->wait_until_idle();
     return ncclSuccess;
 }

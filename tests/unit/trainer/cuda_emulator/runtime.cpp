@@ -17,11 +17,12 @@
 
 #include "activity.hpp"
 #include "blocks.hpp"
+#include "streams.hpp"
 
 namespace dp::cuda_emulator {
 namespace {
 
-constexpr std::size_t kMemory = std::size_t{4} << 30, kAlignment = 16;
+constexpr std::size_t kAlignment = 16;
 constexpr std::size_t kFilled = std::size_t{1} << 20;
 constexpr int kFresh = 0xFF;  // NaN in f32 and in bf16
 
@@ -36,9 +37,20 @@ std::map<void*, Allocation> memory;
 std::size_t allocated = 0;
 thread_local cudaError_t last = cudaSuccess;
 
+std::string setting(const char* name, const char* without) {
+    const char* said = std::getenv(name);
+    return said == nullptr ? without : said;
+}
+
+// What DP_CUDA_EMULATOR_GPU says of it: its compute capability, such as "7.0", or a word of the functions below.
 std::string gpu() {
-    const char* said = std::getenv("DP_CUDA_EMULATOR_GPU");
-    return said == nullptr ? "9.0" : said;
+    return setting("DP_CUDA_EMULATOR_GPU", "9.0");
+}
+
+// DP_CUDA_EMULATOR_MEMORY_MIB.
+std::size_t size_of_memory() {
+    static const std::size_t bytes = std::stoull(setting("DP_CUDA_EMULATOR_MEMORY_MIB", "4096")) << 20;
+    return bytes;
 }
 
 std::size_t rounded(std::size_t bytes, std::size_t unit) {
@@ -65,7 +77,7 @@ extern "C" {
 cudaError_t cudaMalloc(void** place, std::size_t bytes) {
     const std::lock_guard lock(memory_mutex);
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    if (bytes > kMemory - allocated) return noted(cudaErrorMemoryAllocation);
+    if (bytes > size_of_memory() - allocated) return noted(cudaErrorMemoryAllocation);
     const std::size_t room = rounded(rounded(bytes, kAlignment), page), mapped = room + page;
     void* pages = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED) return noted(cudaErrorMemoryAllocation);
@@ -83,6 +95,7 @@ cudaError_t cudaMalloc(void** place, std::size_t bytes) {
 
 cudaError_t cudaFree(void* place) {
     if (place == nullptr) return cudaSuccess;
+    do_copies();
     const std::lock_guard lock(memory_mutex);
     const auto found = memory.find(place);
     if (found == memory.end()) return noted(cudaErrorInvalidValue);
@@ -101,15 +114,21 @@ cudaError_t cudaFree(void* place) {
 
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
     const std::lock_guard lock(memory_mutex);
-    *total = kMemory;
-    *free = kMemory - allocated;
+    *total = size_of_memory();
+    *free = *total - allocated;
     return cudaSuccess;
 }
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+// From the host only when the stream is used again: nothing promises more (API synchronization behavior, CUDA runtime's manual:
+// from pageable memory it might be staged first).
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
     const Doing doing(Did::copy, stream);
-    std::memcpy(to, from, bytes);
+    if (kind == cudaMemcpyHostToDevice) {
+        copy_later(to, from, bytes);
+    } else {
+        std::memcpy(to, from, bytes);
+    }
     return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
@@ -118,23 +137,44 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
     return cudaSuccess;
 }
 
-// DP_CUDA_EMULATOR_GPU: its compute capability, such as "7.0", or "none".
-cudaError_t cudaGetDeviceCount(int* count) {
-    *count = gpu() == "none" ? 0 : 1;
-    return *count == 0 ? cudaErrorNoDevice : cudaSuccess;
+cudaError_t cudaHostAlloc(void** place, std::size_t bytes, unsigned) {
+    *place = std::malloc(bytes);
+    return *place == nullptr ? noted(cudaErrorMemoryAllocation) : cudaSuccess;
 }
-cudaError_t cudaSetDevice(int) {
+cudaError_t cudaFreeHost(void* place) {
+    do_copies();
+    std::free(place);
     return cudaSuccess;
 }
+
+cudaError_t cudaGetDeviceCount(int* count) {
+    *count = 0;
+    if (gpu() == "none") return noted(cudaErrorNoDevice);
+    if (gpu() == "old-driver" || gpu() == "no-driver") return noted(cudaErrorInsufficientDriver);
+    if (gpu() == "lost") return noted(cudaErrorUnknown);
+    *count = 1;
+    return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int) {
+    return gpu() == "taken" ? noted(cudaErrorDevicesUnavailable) : cudaSuccess;
+}
+// DP_CUDA_EMULATOR_PCI: the address; without it, each process has a GPU of its own.
+cudaError_t cudaDeviceGetPCIBusId(char* address, int size, int) {
+    std::snprintf(address, static_cast<std::size_t>(size), "%s",
+                  setting("DP_CUDA_EMULATOR_PCI", ("emulated:" + std::to_string(getpid())).c_str()).c_str());
+    return cudaSuccess;
+}
+// DP_CUDA_EMULATOR_NAME.
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
     *properties = {};
-    std::strcpy(properties->name, "emulated GPU");
+    std::strncpy(properties->name, setting("DP_CUDA_EMULATOR_NAME", "emulated GPU").c_str(),
+                 sizeof properties->name - 1);
     std::sscanf(gpu().c_str(), "%d.%d", &properties->major, &properties->minor);
     properties->multiProcessorCount = 2;
     return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) {
-    *version = CUDART_VERSION;
+    *version = gpu() == "old-driver" ? 12040 : gpu() == "no-driver" ? 0 : CUDART_VERSION;
     return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int* version) {

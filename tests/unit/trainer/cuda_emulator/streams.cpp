@@ -6,8 +6,14 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
+#include <cstring>
 #include <map>
 #include <mutex>
+#include <string_view>
+#include <utility>
+
+#include "blocks.hpp"
 
 namespace dp::cuda_emulator {
 namespace {
@@ -19,8 +25,9 @@ struct Stream {
 
 // An event holds when it was recorded, and what it waits for.
 struct Event {
-    std::chrono::steady_clock::time_point at;
-    After works;
+    std::chrono::steady_clock::time_point at = {};
+    After works = {};
+    bool takes_times = false;
 };
 
 std::mutex mutex;
@@ -46,13 +53,38 @@ After queued_on(cudaStream_t stream) {
     return works;
 }
 
+struct Copy {
+    void* to;
+    const void* from;
+    std::size_t bytes;
+};
+std::mutex copies_mutex;
+std::vector<Copy> copies;
+
+// With DP_CUDA_EMULATOR_EVENTS=refused events that take times cannot be recorded, as on a stream of another context.
+bool takes_events() {
+    const char* said = std::getenv("DP_CUDA_EMULATOR_EVENTS");
+    return said == nullptr || std::string_view(said) != "refused";
+}
+
 Event& event_of(cudaEvent_t handle) {
     return *reinterpret_cast<Event*>(handle);
 }
 
 }  // namespace
 
+void copy_later(void* to, const void* from, std::size_t bytes) {
+    const std::lock_guard lock(copies_mutex);
+    copies.push_back({to, from, bytes});
+}
+
+void do_copies() {
+    const std::lock_guard lock(copies_mutex);
+    for (const Copy& one : std::exchange(copies, {})) std::memcpy(one.to, one.from, one.bytes);
+}
+
 After begin_work(cudaStream_t stream) {
+    do_copies();
     const std::lock_guard lock(mutex);
     After works = queued_on(stream);
     ++streams()[stream].begun;
@@ -71,6 +103,7 @@ void wait_for(const After& works) {
 }
 
 void wait_for(cudaStream_t stream) {
+    do_copies();
     std::unique_lock lock(mutex);
     const After works = queued_on(stream);
     changed.wait(lock, [&] { return have_ended(works); });
@@ -104,19 +137,25 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
-    *event = reinterpret_cast<cudaEvent_t>(new Event);
-    return cudaSuccess;
+    return cudaEventCreateWithFlags(event, cudaEventDefault);
 }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-    return cudaEventCreate(event);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+    *event = reinterpret_cast<cudaEvent_t>(new Event{.takes_times = (flags & cudaEventDisableTiming) == 0});
+    return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
     delete &event_of(event);
     return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    do_copies();
+    if (event_of(event).takes_times && !takes_events()) {
+        note(cudaErrorInvalidResourceHandle);
+        return cudaErrorInvalidResourceHandle;
+    }
     const std::lock_guard lock(mutex);
-    event_of(event) = {std::chrono::steady_clock::now(), queued_on(stream)};
+    event_of(event).at = std::chrono::steady_clock::now();
+    event_of(event).works = queued_on(stream);
     return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {

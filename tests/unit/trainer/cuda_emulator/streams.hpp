@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What goes on after the call that queued it: NCCL's collectives. All else that is queued on a stream runs before its
-// call returns, once what it comes after has ended.
+// What goes on after the call that queued it: NCCL's collectives, and copies from the host, which read its memory only when the next
+// work is queued or waited for. All else that is queued on a stream runs before its call returns, once what it comes after has ended.
 #pragma once
 
 #include <cuda_runtime.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -26,5 +27,10 @@ void end_work(cudaStream_t stream);
 void wait_for(const After& works);
 // For all that was queued there so far.
 void wait_for(cudaStream_t stream);
+
+// A copy from the host's memory, the last work of its stream.
+void copy_later(void* to, const void* from, std::size_t bytes);
+// Those that are late.
+void do_copies();
 
 }  // namespace dp::cuda_emulator

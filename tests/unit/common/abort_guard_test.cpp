@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "nccl/abort_guard.hpp"
+#include "base/abort_guard.hpp"
 
 #include <gtest/gtest.h>
 
@@ -46,6 +46,16 @@ TEST(AbortGuard, GivesUpOnOneThatHangs) {
     guard.fire();
     EXPECT_EQ(gave_up.get_future().wait_for(std::chrono::seconds(10)), std::future_status::ready);
     unblock.set_value();
+}
+
+TEST(AbortGuardDeathTest, EndsTheProcessWhoseAbortHangs) {
+    std::atomic<int> aborts = 0;
+    abort_or_exit(7, [&] { ++aborts; });
+    EXPECT_EQ(aborts, 1);
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    EXPECT_EXIT(abort_or_exit(
+                    7, [] { std::this_thread::sleep_for(std::chrono::hours(1)); }, milliseconds(20)),
+                testing::ExitedWithCode(1), "rank 7: NCCL did not end its communicator");
 }
 
 }  // namespace

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Aborts something, once, that may hang in doing so (NCCL's communicator with a dead peer): in a thread, and
-// if that takes too long, for good. Thread-safe. Independent of NCCL, so that it can be tested without.
+// if that takes too long, for good. Thread-safe. Independent of NCCL, so that it can be tested without. For libdp-nccl
+// (nccl/nccl.cpp) and the trainer's CUDA module.
 #pragma once
+
+#include <unistd.h>
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <mutex>
 #include <system_error>
@@ -68,5 +74,23 @@ class AbortGuard {
     std::thread aborting_;
     std::thread watching_;
 };
+
+// NCCL's own abort may wait for ever (a device that hangs).
+inline constexpr std::chrono::milliseconds kAbortPatience = std::chrono::seconds(10);
+
+[[noreturn]] inline void give_up_on_nccl(std::uint32_t rank, std::chrono::milliseconds patience) {
+    std::fprintf(stderr,
+                 "slurm-dp: rank %u: NCCL did not end its communicator within %d s; ending the process\n",
+                 rank, static_cast<int>(patience.count() / 1000));
+    _exit(EXIT_FAILURE);
+}
+
+// Runs `abort`, and returns once it has ended; ends the process if it hangs.
+inline void abort_or_exit(std::uint32_t rank, std::function<void()> abort,
+                          std::chrono::milliseconds patience = kAbortPatience) {
+    AbortGuard guard(
+        std::move(abort), [rank, patience] { give_up_on_nccl(rank, patience); }, patience);
+    guard.fire();
+}
 
 }  // namespace dp

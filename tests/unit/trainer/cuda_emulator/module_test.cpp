@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the CUDA module decides in types of NVIDIA's headers: how NCCL reduces a tensor, and in which words a GPU is refused.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <utility>
+
+#include "trainer/devices/cuda/nccl_types.hpp"
+#include "trainer/devices/cuda/refusals.hpp"
+
+namespace dp::trainer {
+namespace {
+
+TEST(NcclTypes, AreThoseOfTheTensorsAndNoOthers) {
+    EXPECT_EQ(type_to_reduce(Type::f32), ncclFloat32);
+    EXPECT_EQ(type_to_reduce(Type::f64), ncclFloat64);
+    EXPECT_EQ(type_to_reduce(Type::i64), ncclInt64);
+    EXPECT_EQ(type_to_reduce(Type::bf16), ncclBfloat16);
+    for (const Type type : {Type::u8, Type::u16, Type::i32}) EXPECT_EQ(type_to_reduce(type), std::nullopt);
+}
+
+TEST(Refusals, SayWhatToDo) {
+    const GpuSituation unset{{}, 13000, 13000}, empty{"", 13000, 13000}, wrong{"7", 13000, 13000};
+    const GpuSituation old{{}, 12080, 13000}, none{{}, 0, 13000}, older{{}, 11040, 12090};
+    struct Case {
+        cudaError_t said;
+        const GpuSituation& here;
+        const char* text;
+    };
+    const std::array cases{
+        Case{cudaErrorNoDevice, unset, "no GPU is visible; check CUDA_VISIBLE_DEVICES and Slurm's --gres"},
+        Case{cudaSuccess, empty,
+             "no GPU is visible: CUDA_VISIBLE_DEVICES is empty; ask Slurm for GPUs (--gres=gpu:1), or unset "
+             "it"},
+        Case{cudaErrorNoDevice, wrong,
+             "no GPU is visible: CUDA_VISIBLE_DEVICES=7 names none of this machine's; nvidia-smi -L lists "
+             "them"},
+        Case{cudaErrorInsufficientDriver, old,
+             "the NVIDIA driver is for CUDA 12.8, but this build needs one for CUDA 13.0: 580 or newer; "
+             "update it, "
+             "or build the trainer with an older CUDA"},
+        Case{cudaErrorInsufficientDriver, older,
+             "the NVIDIA driver is for CUDA 11.4, but this build needs one for CUDA 12.9: 525 or newer; "
+             "update it, "
+             "or build the trainer with an older CUDA"},
+        Case{cudaErrorInsufficientDriver, none,
+             "no NVIDIA driver is loaded, though its library is here; see nvidia-smi and the kernel's log"},
+        Case{cudaErrorDevicesUnavailable, unset,
+             "the GPU is taken: another process has it, and its compute mode lets one process use it "
+             "(nvidia-smi "
+             "-q -d COMPUTE); give each rank a GPU of its own, or change the mode"},
+        Case{cudaErrorUnknown, unset,
+             "the GPU is lost or broken (words); see nvidia-smi and the kernel's log (dmesg, Xid), and leave "
+             "the "
+             "node out (--exclude)"},
+        Case{cudaErrorMemoryAllocation, unset, "CUDA cannot open the GPU: words"},
+    };
+    for (const Case& one : cases) EXPECT_EQ(refusal_text(one.said, "words", one.here), one.text);
+    for (const auto said :
+         {cudaErrorSystemNotReady, cudaErrorSystemDriverMismatch, cudaErrorECCUncorrectable})
+        EXPECT_EQ(refusal_text(said, "words", unset).find("CUDA cannot"), std::string::npos) << said;
+}
+
+}  // namespace
+}  // namespace dp::trainer

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trainings on emulated GPUs that end early, or take another way.
+
+usage: ranks.py TRAINER DPCTL CASE    LD_LIBRARY_PATH has the emulated GPU
+  death       a rank dies before a collective: the others' kernels are aborted and leave garbage, which nobody believes
+  abort       NCCL's abort hangs at the end, which ends the process; it may take 10 s
+  one_gpu     ranks with instances of one GPU, which NCCL refuses, go through the host
+  other_gpus  ranks with GPUs of other kinds are told that they wait for the slowest
+  memory      a GPU with one MiB less than is needed is refused before anything is trained
+"""
+import hashlib
+import json
+import math
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+TRAINER, DPCTL, CASE = sys.argv[1:4]
+RANKS, VICTIM = 3, 2
+TRAINING = [TRAINER, "--model=linear", "--device=cuda", "--samples=96", "--batch-size=8", "--epochs=1"]
+SAVING = [*TRAINING, "--checkpoint-dir=kept", "--save-interval=2"]
+
+
+def launch(command, folder, *, ranks=RANKS, **environment):
+    return subprocess.run([DPCTL, "launch", "-n", str(ranks), "--", *command], cwd=folder, capture_output=True, text=True,
+                          timeout=60, env={**os.environ, **environment})
+
+
+def collectives(said, rank):
+    """What that rank came to: (number, kind, bytes)."""
+    return [tuple(map(int, line)) for line in re.findall(rf"emulated NCCL: rank {rank}, (\d+): kind (\d+), (\d+) bytes", said)]
+
+
+def check_checkpoints(folder):
+    """How many are published; each has the shards that it says."""
+    done = list(pathlib.Path(folder, "kept").glob("*/DONE"))
+    for one in done:
+        manifest = json.loads((one.parent / "manifest.json").read_text(encoding="utf-8"))
+        for rank, shard in enumerate(manifest["shards"]):
+            files = sorted(one.parent.glob("rank-*"))
+            assert len(files) == RANKS, files
+            found = hashlib.sha256(files[rank].read_bytes()).hexdigest()
+            assert found == shard["sha256"], f"{files[rank]} has {found}, and not what is said: {manifest}"
+    return len(done)
+
+
+def death():
+    with tempfile.TemporaryDirectory() as folder:
+        whole = launch(SAVING, folder, DP_CUDA_EMULATOR_NCCL_COUNTS="1")
+        assert whole.returncode == 0, whole.stdout + whole.stderr
+        published = check_checkpoints(folder)
+        assert published > 0, whole.stdout
+    by_size = {size: number for number, _, size in collectives(whole.stderr, VICTIM)}  # the last of each
+    print(f"{published} checkpoints; {by_size}")
+    # Each rank's facts of a shard, for the manifest; and its hash of the parameters, for whether they are equal.
+    for number in by_size[RANKS * 7 * 8], by_size[RANKS * 8]:
+        with tempfile.TemporaryDirectory() as folder:
+            done = launch(SAVING, folder, DP_CUDA_EMULATOR_NCCL_DIES=f"{VICTIM}/{number}")
+            print(f"dies at {number}: exit {done.returncode}", *done.stderr.splitlines()[-2:], sep="\n  ", flush=True)
+            assert done.returncode != 0, done.stdout + done.stderr
+            assert "parameters_equal_on_all_ranks" not in done.stdout, done.stdout
+            check_checkpoints(folder)
+
+
+def one_gpu():
+    with tempfile.TemporaryDirectory() as folder:
+        done = launch(TRAINING, folder, ranks=2, DP_CUDA_EMULATOR_PCI="0000:17:00.0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = done.stdout + done.stderr
+    assert ("have the same GPU, 0000:17:00.0 of node 0; NCCL takes a GPU once, whole or as MIG instances, so all ranks reduce "
+            "through the host; give each a GPU of its own to be faster") in said, said
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert summary["communicator"] == "gloo" and summary["parameters_equal_on_all_ranks"] is True, summary
+
+
+def other_gpus():
+    by_rank = ["bash", "-c", 'DP_CUDA_EMULATOR_NAME="GPU $DP_RANK" exec "$@"', "bash"]
+    with tempfile.TemporaryDirectory() as folder:
+        done = launch([*by_rank, *TRAINING], folder, ranks=2)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = done.stdout + done.stderr
+    assert re.search(r"the GPU of a rank differs: cuda, GPU 0, sm_90 on .*, cuda, GPU 1, sm_90 on .*; each step waits for the "
+                     r"slowest; ask for one kind \(--gres=gpu:KIND:N\)", said), said
+    assert json.loads(done.stdout.splitlines()[-1])["communicator"] == "nccl", done.stdout
+
+
+def abort():
+    with tempfile.TemporaryDirectory() as folder:
+        done = launch(TRAINING, folder, ranks=1, DP_CUDA_EMULATOR_NCCL_HANGS="1")
+    assert "slurm-dp: rank 0: NCCL did not end its communicator within 10 s; ending the process" in done.stderr, done.stderr
+    assert done.returncode != 0
+
+
+def memory():
+    def train(mebibytes):
+        return subprocess.run(TRAINING, capture_output=True, text=True, timeout=60,
+                              env={**os.environ, "DP_CUDA_EMULATOR_MEMORY_MIB": str(mebibytes)})
+
+    needed = math.ceil(float(re.search(r"memory per rank: ([0-9.]+) MiB", train(4096).stdout)[1]))
+    fits, does_not = train(needed), train(needed - 1)
+    assert fits.returncode == 0, fits.stderr
+    assert re.search(rf"linear with a batch of 8 needs .* per rank, but cuda has {needed - 1}.0 MiB; give a smaller --batch-size",
+                     does_not.stderr), does_not.stderr
+    assert does_not.returncode != 0 and " loss " not in does_not.stdout, does_not.stdout
+
+
+{"abort": abort, "death": death, "memory": memory, "one_gpu": one_gpu, "other_gpus": other_gpus}[CASE]()
