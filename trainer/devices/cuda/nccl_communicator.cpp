@@ -143,6 +143,7 @@ class NcclCommunicator final : public Communicator {
     // Parts that differ in length are summed everywhere: where ranks divide tokens they are equal.
     Result<void> reduce_scatter(const Tensor& tensor) override {
         if (tensor.elements() % size_ != 0) return all_reduce(tensor, Reduction::sum);
+        DP_TRY(device_.status());
         const std::int64_t part = tensor.elements() / size_;
         const auto type = DP_TRY(nccl_type(tensor));
         return settled(
