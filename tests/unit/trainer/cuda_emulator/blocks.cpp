@@ -16,6 +16,7 @@
 
 #include "poison.hpp"
 #include "progress.hpp"
+#include "shadow.hpp"
 #include "shared_memory.hpp"
 
 uint3 threadIdx, blockIdx;
@@ -157,6 +158,7 @@ void make_threads(Gpu& g) {
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) refuse("no memory for the threads' stacks");
     g.stacks = static_cast<char*>(memory);
+    watch_stacks(g.stacks, kStack * kMostThreads);
     for (progress.thread = 0; progress.thread < kMostThreads; ++progress.thread) {
         getcontext(&g.beginning);
         g.beginning.uc_stack.ss_sp = g.stacks + kStack * progress.thread;
@@ -248,6 +250,7 @@ cudaError_t run(dim3 blocks, dim3 threads, const Kernel& kernel) {
     PoisonedMemory poisoned(shared, kernel.function);
     for (unsigned i = 0; i < g.count; ++i) poison_stack(g.threads[i].unused);
     progress.launch = ++progress.barriers;
+    if (kernel.is_watched) watch_kernel(shared);
     for (const unsigned number : turns(g.order, g.random, blocks.x * blocks.y * blocks.z)) {
         blockIdx = {number % blocks.x, number / blocks.x % blocks.y, number / blocks.x / blocks.y};
         poisoned.before_block();

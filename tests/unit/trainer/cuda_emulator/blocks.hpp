@@ -26,6 +26,7 @@ struct Kernel {
     const void* arguments;
     const void* function;       // which kernel it is
     const void* beside_shared;  // a thread-local of its module, whose other ones are the shared variables
+    bool is_watched;            // whether its accesses call the shadow (shadow.hpp)
 };
 
 // One caller at a time. What CUDA's limits forbid is not run, and is answered as CUDA answers it.

@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <string_view>
@@ -44,7 +43,7 @@ int find(dl_phdr_info* info, std::size_t, void* data) {
     }
     if (module.beside < first || module.beside >= first + size) return 0;
     module.file = *info->dlpi_name == '\0' ? "/proc/self/exe" : info->dlpi_name;
-    module.memory = {first, size, {}, low, high};
+    module.memory = {first, size, {}, {}, low, high};
     return 1;
 }
 
@@ -60,8 +59,7 @@ std::string source_name(const char* symbol) {
 }
 
 // The thread-locals of functions.
-std::vector<SharedVariable> read_variables(const std::string& file) {
-    std::vector<SharedVariable> variables;
+void read_variables(const std::string& file, SharedMemory& memory) {
     const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC);
     struct stat about {};
     if (descriptor < 0 || fstat(descriptor, &about) != 0) refuse("cannot read " + file);
@@ -80,17 +78,17 @@ std::vector<SharedVariable> read_variables(const std::string& file) {
         const auto* symbols = reinterpret_cast<const Elf64_Sym*>(start + sections[i].sh_offset);
         for (std::size_t j = 0; j < sections[i].sh_size / sizeof(Elf64_Sym); ++j) {
             const Elf64_Sym& symbol = symbols[j];
-            const char* const name = names + symbol.st_name;
-            if (ELF64_ST_TYPE(symbol.st_info) != STT_TLS || symbol.st_shndx == SHN_UNDEF ||
-                std::strncmp(name, "_ZZ", 3) != 0)
-                continue;
-            variables.push_back({source_name(name), symbol.st_value, symbol.st_size});
+            const std::string_view name = names + symbol.st_name;
+            if (ELF64_ST_TYPE(symbol.st_info) != STT_TLS || symbol.st_shndx == SHN_UNDEF) continue;
+            if (name.starts_with("_ZZ"))
+                memory.variables.push_back({source_name(name.data()), symbol.st_value, symbol.st_size});
+            if (name.starts_with("_ZGVZ")) memory.guards.push_back(symbol.st_value);
         }
     }
     munmap(mapped, bytes);
     if (!has_table) refuse(file + " has no symbol table, by which shared variables are found");
-    std::ranges::sort(variables, {}, &SharedVariable::offset);
-    return variables;
+    std::ranges::sort(memory.variables, {}, &SharedVariable::offset);
+    std::ranges::sort(memory.guards);
 }
 
 }  // namespace
@@ -102,11 +100,7 @@ const SharedMemory& shared_memory(const void* beside) {
     module = std::make_unique<Module>();
     module->beside = beside;
     if (dl_iterate_phdr(find, module.get()) == 0) refuse("a kernel of no module");
-    // Of a file they are the same in each thread.
-    static std::map<std::string, std::vector<SharedVariable>> of_files;
-    const auto [of_file, is_new] = of_files.try_emplace(module->file);
-    if (is_new) of_file->second = read_variables(module->file);
-    module->memory.variables = of_file->second;
+    read_variables(module->file, module->memory);
     return module->memory;
 }
 

@@ -19,6 +19,7 @@ struct SharedMemory {
     char* first = nullptr;  // of this thread's segment
     std::size_t size = 0;
     std::vector<SharedVariable> variables;            // by their offsets
+    std::vector<std::size_t> guards;                  // offsets of what says whether one was constructed
     const char *code = nullptr, *code_end = nullptr;  // all that is loaded of the module
 };
 

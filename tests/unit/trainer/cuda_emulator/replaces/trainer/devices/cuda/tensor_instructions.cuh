@@ -23,8 +23,8 @@ inline double half_of(std::uint64_t pair, int which) {
 
 using cuda_emulator::Place;
 
-inline void multiply_add_16x8x16(float (&sum)[4], const unsigned (&left)[4], unsigned right0, unsigned right1,
-                                 Place place_of_call = Place::here()) {
+DP_UNWATCHED inline void multiply_add_16x8x16(float (&sum)[4], const unsigned (&left)[4], unsigned right0,
+                                              unsigned right1, Place place_of_call = Place::here()) {
     const auto& lanes = cuda_emulator::exchange({left[0], left[1], left[2], left[3], right0, right1},
                                                 cuda_emulator::kAllLanes, place_of_call);
     const int group = cuda_emulator::lane() / 4, place = cuda_emulator::lane() % 4;
@@ -47,7 +47,8 @@ inline std::uint16_t bits_of(const __nv_bfloat16* number) {
 }
 
 // What lane `to` gets of the four matrices whose rows the lanes name.
-inline void load_matrices(unsigned (&to)[4], const __nv_bfloat16* row, bool transposes, Place place_of_call) {
+DP_UNWATCHED inline void load_matrices(unsigned (&to)[4], const __nv_bfloat16* row, bool transposes,
+                                       Place place_of_call) {
     if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0)
         cuda_emulator::refuse("ldmatrix from an address that is not a multiple of 16");
     const auto& lanes = cuda_emulator::exchange({reinterpret_cast<std::uint64_t>(row)},
