@@ -17,6 +17,7 @@
 
 #include "activity.hpp"
 #include "blocks.hpp"
+#include "shadow.hpp"
 #include "streams.hpp"
 
 namespace dp::cuda_emulator {
@@ -89,6 +90,7 @@ cudaError_t cudaMalloc(void** place, std::size_t bytes) {
     std::memset(*place, kFresh, filled);
     std::memset(end - filled, kFresh, filled);
     memory[*place] = {first, end, mapped, bytes};
+    watch_allocation(*place, bytes, pages, mapped);
     allocated += bytes;
     return cudaSuccess;
 }
@@ -106,6 +108,7 @@ cudaError_t cudaFree(void* place) {
                      allocation.asked);
         std::abort();
     }
+    forget_allocation(place);
     munmap(allocation.pages, allocation.mapped);
     allocated -= allocation.asked;
     memory.erase(found);

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "accesses.hpp"
+
+namespace dp::cuda_emulator {
+namespace {
+
+unsigned warp_of(std::uint16_t thread) {
+    return thread / 32u;
+}
+
+// Whether something orders an access at that time with one now by another thread. `others`: whether there were more at that time.
+bool is_ordered(std::uint32_t barriers, std::uint32_t exchanges, std::uint16_t thread, bool other_threads,
+                const Now& now) {
+    if (barriers < now.block) return false;
+    if (barriers < now.barriers) return true;
+    if (other_threads) return false;
+    if (thread == now.thread) return true;
+    return warp_of(thread) == warp_of(now.thread) && exchanges != now.exchanges;
+}
+
+Fault with_last_write(const Cell& cell, std::uint8_t bytes, Access access, std::uint32_t since,
+                      const Now& now) {
+    if (cell.written < since || (cell.written_bytes & bytes) == 0) return {};
+    if (access == Access::atomic && cell.is_atomic) return {};
+    const bool by_blocks = cell.is_written_by_blocks;
+    if (!by_blocks &&
+        is_ordered(cell.written, cell.written_in_exchange, cell.writer, cell.is_written_by_threads, now))
+        return {};
+    return {Fault::after_write, by_blocks || cell.written < now.block, cell.writer};
+}
+
+Fault with_last_read(const Cell& cell, std::uint8_t bytes, std::uint32_t since, const Now& now) {
+    if (cell.read < since || (cell.read_bytes & bytes) == 0) return {};
+    const bool by_blocks = cell.is_read_by_blocks;
+    const bool same_exchange =
+        warp_of(cell.reader) == warp_of(now.thread) && cell.read_in_exchange == now.exchanges;
+    const bool by_threads = cell.is_read_by_warps || (cell.is_read_by_lanes && same_exchange);
+    if (!by_blocks && is_ordered(cell.read, cell.read_in_exchange, cell.reader, by_threads, now)) return {};
+    return {Fault::after_read, by_blocks || cell.read < now.block, cell.reader};
+}
+
+void note_read(Cell& cell, std::uint8_t bytes, std::uint32_t since, const Now& now) {
+    const auto begin = [&](bool by_blocks) {
+        cell.read = now.barriers;
+        cell.read_in_exchange = now.exchanges;
+        cell.reader = now.thread;
+        cell.read_bytes = bytes;
+        cell.is_read_by_blocks = by_blocks;
+        cell.is_read_by_warps = cell.is_read_by_lanes = false;
+    };
+    if (cell.read < since || cell.read_bytes != bytes) return begin(false);
+    const bool by_blocks = cell.is_read_by_blocks || cell.read < now.block;
+    if (cell.read < now.barriers) return begin(by_blocks);
+    if (cell.is_read_by_warps) return;
+    if (warp_of(cell.reader) != warp_of(now.thread)) {
+        cell.is_read_by_warps = true;
+    } else if (cell.read_in_exchange != now.exchanges) {
+        begin(by_blocks);
+    } else if (cell.reader != now.thread) {
+        cell.is_read_by_lanes = true;
+    }
+}
+
+void note_write(Cell& cell, std::uint8_t bytes, bool is_atomic, std::uint32_t since, const Now& now) {
+    // The thread's own write, with which others' atomics are not in order.
+    if (!cell.is_atomic && cell.written == now.barriers && cell.written_in_exchange == now.exchanges &&
+        cell.writer == now.thread)
+        is_atomic = false;
+    const bool follows = is_atomic && cell.is_atomic && cell.written >= since && cell.written_bytes == bytes;
+    cell.is_written_by_blocks = follows && (cell.is_written_by_blocks || cell.written < now.block);
+    cell.is_written_by_threads =
+        follows && cell.written == now.barriers && (cell.is_written_by_threads || cell.writer != now.thread);
+    cell.bytes_of_block =
+        static_cast<std::uint8_t>(cell.written < now.block ? bytes : cell.bytes_of_block | bytes);
+    cell.written = now.barriers;
+    cell.written_in_exchange = now.exchanges;
+    cell.writer = now.thread;
+    cell.written_bytes = bytes;
+    cell.is_atomic = is_atomic;
+}
+
+}  // namespace
+
+Fault note_access(Cell& cell, std::uint8_t bytes, Access access, bool is_shared, const Now& now) {
+    const std::uint32_t since = is_shared ? now.block : now.launch;
+    if (is_shared && access != Access::write &&
+        (cell.written < now.block || (bytes & ~cell.bytes_of_block) != 0))
+        return {Fault::unwritten};
+    if (const Fault fault = with_last_write(cell, bytes, access, since, now); fault.kind != Fault::none)
+        return fault;
+    if (access == Access::read) {
+        note_read(cell, bytes, since, now);
+        return {};
+    }
+    if (const Fault fault = with_last_read(cell, bytes, since, now); fault.kind != Fault::none) return fault;
+    note_write(cell, bytes, access == Access::atomic, since, now);
+    return {};
+}
+
+}  // namespace dp::cuda_emulator

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// That the shadow of the emulated GPU's memory finds the faults for which it is there, and none in kernels that are right. Compiled
+// as the kernels of lib/emulated_cuda_checked are.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "accesses.hpp"
+#include "kernel_tests.hpp"
+
+namespace {
+
+using namespace dp::cuda_emulator;
+
+struct alignas(16) Four {
+    int at[4];
+};
+
+// ---- what it makes of accesses, one after another, to the same four bytes
+
+struct Step {
+    Access access;
+    std::uint32_t block, barriers, exchanges;
+    std::uint16_t thread;
+    std::uint8_t bytes = 0xF;
+};
+
+Fault::Kind last_of(std::vector<Step> steps, bool is_shared) {
+    Cell cell;
+    Fault fault;
+    for (const Step& step : steps) {
+        EXPECT_EQ(fault.kind, Fault::none);
+        fault = note_access(cell, step.bytes, step.access, is_shared,
+                            {10, step.block, step.barriers, step.exchanges, step.thread});
+    }
+    return fault.kind;
+}
+
+TEST(Shadow, KnowsWhatOrdersTwoAccesses) {
+    constexpr auto kRead = Access::read, kWrite = Access::write, kAtomic = Access::atomic;
+    struct Case {
+        std::vector<Step> steps;
+        Fault::Kind global, shared;
+    };
+    const Case cases[] = {
+        // One thread, and a warp beside an exchange.
+        {{{kWrite, 10, 10, 0, 1}, {kRead, 10, 10, 0, 1}, {kWrite, 10, 10, 0, 1}}, Fault::none, Fault::none},
+        {{{kWrite, 10, 10, 0, 1}, {kRead, 10, 10, 0, 2}}, Fault::after_write, Fault::after_write},
+        {{{kWrite, 10, 10, 0, 1}, {kRead, 10, 10, 1, 2}}, Fault::none, Fault::none},
+        {{{kWrite, 10, 10, 0, 1}, {kWrite, 10, 10, 0, 2}}, Fault::after_write, Fault::after_write},
+        {{{kWrite, 10, 10, 0, 1}, {kRead, 10, 10, 1, 1}, {kRead, 10, 10, 1, 2}, {kWrite, 10, 10, 1, 1}},
+         Fault::after_read,
+         Fault::after_read},
+        {{{kWrite, 10, 10, 0, 1}, {kRead, 10, 10, 1, 1}, {kRead, 10, 10, 1, 2}, {kWrite, 10, 10, 2, 1}},
+         Fault::none,
+         Fault::none},
+        // Warps beside a barrier; an exchange is of one warp.
+        {{{kWrite, 10, 10, 0, 1}, {kRead, 10, 10, 5, 40}}, Fault::after_write, Fault::after_write},
+        {{{kWrite, 10, 10, 0, 1}, {kRead, 10, 11, 0, 40}}, Fault::none, Fault::none},
+        {{{kWrite, 10, 10, 0, 1}, {kRead, 10, 11, 0, 40}, {kWrite, 10, 11, 0, 1}},
+         Fault::after_read,
+         Fault::after_read},
+        {{{kWrite, 10, 10, 0, 1}, {kRead, 10, 11, 0, 40}, {kRead, 10, 11, 0, 1}, {kWrite, 10, 11, 0, 1}},
+         Fault::after_read,
+         Fault::after_read},
+        {{{kWrite, 10, 10, 0, 1}, {kRead, 10, 11, 0, 40}, {kWrite, 10, 12, 0, 1}}, Fault::none, Fault::none},
+        // Blocks, between which nothing is in order, and launches.
+        {{{kWrite, 10, 10, 0, 1}, {kWrite, 20, 20, 0, 1}}, Fault::after_write, Fault::none},
+        {{{kRead, 10, 10, 0, 1}, {kRead, 20, 20, 0, 1}, {kWrite, 20, 21, 0, 1}},
+         Fault::after_read,
+         Fault::unwritten},
+        {{{kWrite, 5, 9, 0, 1}, {kWrite, 10, 10, 0, 40}}, Fault::none, Fault::none},
+        // Atomics, among themselves and with others.
+        {{{kAtomic, 10, 10, 0, 1}, {kAtomic, 10, 10, 0, 40}, {kAtomic, 20, 20, 0, 1}},
+         Fault::none,
+         Fault::unwritten},
+        {{{kWrite, 10, 10, 0, 1}, {kAtomic, 10, 10, 0, 40}}, Fault::after_write, Fault::after_write},
+        {{{kWrite, 10, 10, 0, 1}, {kAtomic, 10, 10, 0, 1}, {kAtomic, 10, 10, 0, 40}},
+         Fault::after_write,
+         Fault::after_write},
+        {{{kWrite, 10, 10, 0, 1}, {kAtomic, 10, 10, 1, 1}, {kAtomic, 10, 10, 1, 2}},
+         Fault::none,
+         Fault::none},
+        {{{kAtomic, 10, 10, 0, 1}, {kRead, 10, 10, 0, 40}}, Fault::after_write, Fault::unwritten},
+        {{{kAtomic, 10, 10, 0, 1}, {kAtomic, 10, 10, 0, 40}, {kRead, 10, 10, 0, 40}},
+         Fault::after_write,
+         Fault::unwritten},
+        {{{kAtomic, 10, 10, 0, 1}, {kAtomic, 20, 20, 0, 1}, {kRead, 20, 21, 0, 1}},
+         Fault::after_write,
+         Fault::unwritten},
+        {{{kAtomic, 10, 10, 0, 1}, {kRead, 10, 11, 0, 40}}, Fault::none, Fault::unwritten},
+        // Different bytes.
+        {{{kWrite, 10, 10, 0, 1, 0x3}, {kWrite, 10, 10, 0, 40, 0xC}}, Fault::none, Fault::none},
+        {{{kWrite, 10, 10, 0, 1, 0x3}, {kRead, 10, 11, 0, 1, 0xC}}, Fault::none, Fault::unwritten},
+        {{{kWrite, 10, 10, 0, 1, 0x3}, {kWrite, 10, 10, 0, 40, 0xC}, {kRead, 10, 11, 0, 1}},
+         Fault::none,
+         Fault::none},
+        {{{kWrite, 10, 10, 0, 1, 0x3}, {kWrite, 10, 10, 0, 40, 0x6}}, Fault::after_write, Fault::after_write},
+    };
+    for (const Case& one : cases) {
+        const auto number = &one - cases;
+        // Where shared memory was not written, the first access to it ends the program.
+        const auto& first = one.steps.front();
+        if (one.shared != Fault::unwritten || first.access == kWrite) {
+            EXPECT_EQ(last_of(one.steps, true), one.shared) << number;
+        }
+        EXPECT_EQ(last_of(one.steps, false), one.global) << number;
+    }
+    EXPECT_EQ(last_of({{kRead, 10, 10, 0, 1}}, true), Fault::unwritten);
+    EXPECT_EQ(last_of({{kAtomic, 10, 10, 0, 1}}, true), Fault::unwritten);
+    EXPECT_EQ(last_of({{kWrite, 5, 9, 0, 1}, {kRead, 10, 10, 0, 1}}, true), Fault::unwritten);
+}
+
+// ---- kernels
+
+enum class Way { right, wrong };
+
+__global__ void between_warps_kernel(int* out, Way way) {
+    __shared__ int numbers[64];
+    numbers[threadIdx.x] = static_cast<int>(threadIdx.x);
+    if (way == Way::right) __syncthreads();
+    out[threadIdx.x] = numbers[63 - threadIdx.x];
+}
+__global__ void between_lanes_kernel(int* out, Way way) {
+    __shared__ int numbers[32];
+    numbers[threadIdx.x] = static_cast<int>(threadIdx.x);
+    if (way == Way::right) __syncwarp();
+    out[threadIdx.x] = numbers[31 - threadIdx.x];
+}
+__global__ void written_again_kernel(int* out, Way way) {
+    __shared__ int number;
+    for (int turn = 0; turn < 2; ++turn) {
+        if (threadIdx.x == 0) number = turn;
+        __syncthreads();
+        out[threadIdx.x] = number;
+        if (way == Way::right) __syncthreads();
+    }
+}
+__global__ void unwritten_kernel(int* out, Way way) {
+    __shared__ int numbers[64];
+    if (way == Way::right || threadIdx.x < 32) numbers[threadIdx.x] = 1;
+    out[threadIdx.x] = numbers[threadIdx.x];
+}
+__global__ void atomic_kernel(int* out, Way way) {
+    __shared__ int largest;
+    if (threadIdx.x == 0) largest = 0;
+    if (way == Way::right) __syncthreads();
+    atomicMax(&largest, static_cast<int>(threadIdx.x));
+    __syncthreads();
+    out[threadIdx.x] = largest;
+}
+// Blocks that all change one number.
+__global__ void between_blocks_kernel(int* out, Way way) {
+    const auto own = static_cast<int>(blockIdx.x);
+    if (way == Way::right) {
+        atomicMax(out, own);
+    } else if (*out < own) {
+        *out = own;
+    }
+}
+__global__ void short_kernel(int* out, Way way) {
+    __shared__ int numbers[63], others[64];
+    int* const place = way == Way::right ? others : numbers;
+    place[threadIdx.x] = 1;
+    out[threadIdx.x] = place[threadIdx.x];
+}
+// Behind what has a constructor, as a bf16 has, the compiler notes whether it was called.
+struct Half {
+    short at;
+    Half() {}
+};
+__global__ void constructed_kernel(int* out, Way way) {
+    __shared__ Half numbers[64];
+    Half* const place = numbers + (way == Way::right ? 0 : 1);
+    place[threadIdx.x].at = 1;
+    out[threadIdx.x] = place[threadIdx.x].at;
+}
+__global__ void index_kernel(int* out, Way way) {
+    __shared__ int rows[2][64];
+    const unsigned column = threadIdx.x + (way == Way::right ? 0 : 1);
+    rows[0][column] = 1;
+    out[threadIdx.x] = rows[0][column];
+}
+__global__ void aligned_kernel(int* out, Way way) {
+    const Four four{};
+    int* const place = way == Way::right ? out : out + 1;
+    *reinterpret_cast<Four*>(place + 4 * static_cast<std::int64_t>(threadIdx.x % 8)) = four;
+}
+// An exchange orders the lanes of a warp, and not those of two.
+__global__ void exchange_kernel(int* out, Way way) {
+    out[threadIdx.x] = 0;
+    const unsigned sum = __shfl_xor_sync(0xFFFFFFFFu, threadIdx.x, 1) + __ballot_sync(0xFFFFFFFFu, 1);
+    out[threadIdx.x ^ (way == Way::right ? 1 : 32)] = static_cast<int>(sum);
+}
+
+TEST(ShadowDeathTest, EndsKernelsThatAreWrongAndNoOthers) {
+    struct Case {
+        void (*kernel)(int*, Way);
+        unsigned blocks, threads;
+        const char* says;
+    };
+    for (const Case& one : {
+             Case{between_warps_kernel, 1, 64,
+                  "a thread reads shared numbers, |a race: a thread .*s shared numbers "},
+             {between_lanes_kernel, 1, 32,
+              "a thread reads shared numbers, |a race: a thread .*s shared numbers "},
+             {written_again_kernel, 1, 64,
+              "a race: a thread .*s shared number that thread [0-9]+ of its block .*s, .*at "
+              ".*shadow_test.cpp:[0-9]"},
+             {unwritten_kernel, 1, 64,
+              "reads shared numbers, which no thread of its block has written, at .*shadow_test.cpp:[0-9]"},
+             {atomic_kernel, 1, 64, "a thread .* shared largest"},
+             {between_blocks_kernel, 3, 1, "a race: a thread .*s global memory that another block .*s"},
+             {short_kernel, 1, 64,
+              "writes 4 bytes beyond the end of shared numbers, at .*shadow_test.cpp:[0-9]"},
+             {constructed_kernel, 1, 64,
+              "writes 2 bytes beyond the end of shared numbers, at .*shadow_test.cpp:[0-9]"},
+             {index_kernel, 1, 64, "an index beyond an array, 64, at .*shadow_test.cpp:[0-9]"},
+             {aligned_kernel, 1, 8, "not a multiple"},
+             {exchange_kernel, 1, 64,
+              "a race: a thread writes global memory that thread [0-9]+ of its block writes"},
+         }) {
+        for (const Order& order : {Order{}, Order{true, {}}, Order{false, 1}, Order{false, 1, true}}) {
+            const Memory<int> out(64);
+            *out.first() = 0;
+            set_order(order);
+            EXPECT_EQ(launch(one.kernel, one.blocks, one.threads, out.first(), Way::right), cudaSuccess);
+            *out.first() = 0;
+            if (!order.backward) {
+                EXPECT_DEATH(launch(one.kernel, one.blocks, one.threads, out.first(), Way::wrong), one.says);
+            }
+            set_order({});
+        }
+    }
+}
+
+__global__ void copy_kernel(const char* in, char* out, std::int64_t from, std::int64_t to) {
+    out[to] = in[from];
+}
+
+TEST(ShadowDeathTest, EndsAtMemoryThatIsNobodysAtOnce) {
+    const Memory<char> large(8192), small(4095);
+    EXPECT_EQ(launch(copy_kernel, 1, 1, large.first(), small.first(), 8191, 4094), cudaSuccess);
+    EXPECT_DEATH(launch(copy_kernel, 1, 1, large.first(), small.first(), 0, 4095),
+                 "writes 1 byte beyond the end of memory of 4095 bytes");
+    EXPECT_DEATH(launch(copy_kernel, 1, 1, small.first(), large.first(), 4095, 0),
+                 "reads 1 byte beyond the end of memory of 4095 bytes");
+    EXPECT_DEATH(launch(copy_kernel, 1, 1, small.first(), large.first(), -1, 0), "reads 1 byte");
+    const std::vector<char> of_host(100);
+    EXPECT_DEATH(launch(copy_kernel, 1, 1, of_host.data(), large.first(), 0, 0),
+                 "reads 1 byte of memory that is not the GPU's");
+}
+
+}  // namespace
