@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles one file of the emulated GPU's module with a fault in it, by the commands of the build, and links the module anew: into a
-folder that also has links to all else that is in the build's, so that LD_LIBRARY_PATH takes a program to either."""
+"""Compiles one file of the emulated GPU's module with a fault in it, by the commands of the build, and links the module anew: into
+a folder that also has links to all else that is in the build's, so that LD_LIBRARY_PATH takes a program to either."""
 import json
 import os
 import pathlib
@@ -8,11 +8,21 @@ import shlex
 import shutil
 import subprocess
 
-EMULATED = pathlib.Path("lib/emulated_cuda")
+MODULE = "libdp-trainer-cuda.so"
+# The folders of the build with the emulated GPU, and with one that watches what kernels do with memory.
+PLAIN, CHECKED = pathlib.Path("lib/emulated_cuda"), pathlib.Path("lib/emulated_cuda_checked")
 
 
 class DoesNotBuild(Exception):
     pass
+
+
+def targets(folder):
+    """What has to be built: the programs that test, and the modules."""
+    rules = (folder / "build.ninja").read_text()
+    names = [*(f"bin/{name}" for name in ("trainer-tests", "trainer", "dpctl", "dp-rendezvousd", "cuda-emulator-tests")),
+             *(f"{variant}/{MODULE}" for variant in (PLAIN, CHECKED))]
+    return [name for name in names if f"\nbuild {name}" in rules]
 
 
 class Build:
@@ -24,28 +34,29 @@ class Build:
         self.links = {}
         self.compiler_cache = [shutil.which("ccache")] if shutil.which("ccache") else []
 
-    def entry_of(self, unit):
-        """How the unit is compiled for the module, or for the library that the module stands on; that may be as a part of a file of CMake's
-        that includes several."""
+    def entry_of(self, unit, variant):
+        """How the unit is compiled, the library that it goes into, and the name by which that is looked for. The library is the
+        module of that folder, or the one that the module stands on, where CMake may compile several files as one."""
         source = str(self.tree / unit)
+        module = self.folder / variant / MODULE
+        objects = set(self.link_command(module))
         for entry in self.entries:
-            if entry["file"] == source and "/emulated_trainer_cuda.dir/" in entry["command"]:
-                return entry
+            if entry["file"] == source and object_of(shlex.split(entry["command"])) in objects:
+                return entry, module, MODULE
         for entry in self.entries:
-            if "/dp_nccl.dir/" in entry["command"] and entry["file"].endswith(".cxx") and f'"{source}"' in pathlib.Path(entry["file"]).read_text():
-                return entry
+            file = pathlib.Path(entry["file"])
+            if "/dp_nccl.dir/" in entry["command"] and file.suffix == ".cxx" and f'"{source}"' in file.read_text():
+                return entry, pathlib.Path(os.path.realpath(self.folder / "lib/libdp-nccl.so.0")), "libdp-nccl.so.0"
         raise DoesNotBuild(f"the build has no command for {unit}")
 
-    def library_of(self, entry):
-        """What the object goes into: its file in the build folder, and the name by which it is looked for."""
-        if "/dp_nccl.dir/" in entry["command"]:
-            return os.path.realpath(self.folder / "lib/libdp-nccl.so.0"), "libdp-nccl.so.0"
-        return str(self.folder / EMULATED / "libdp-trainer-cuda.so"), "libdp-trainer-cuda.so"
+    def has(self, variant):
+        return (self.folder / variant / MODULE).exists()
 
     def link_command(self, library):
         if library not in self.links:
             name = os.path.relpath(library, self.folder)
-            said = subprocess.run(["ninja", "-C", self.folder, "-t", "commands", "-s", name], check=True, capture_output=True, text=True)
+            said = subprocess.run(["ninja", "-C", self.folder, "-t", "commands", "-s", name], check=True, stdout=subprocess.PIPE,
+                                  text=True)
             words = shlex.split(said.stdout.splitlines()[-1])
             self.links[library] = [word for word in words if word not in (":", "&&")]
         return list(self.links[library])
@@ -60,19 +71,19 @@ def object_of(command):
     return command[command.index("-o") + 1]
 
 
-def libraries_beside(build, folder, but=()):
-    """Makes `folder` what the build's folder of the emulated GPU is, without these names."""
+def libraries_beside(build, variant, folder, but=()):
+    """Makes `folder` what that folder of the build is, without these names."""
     folder.mkdir(parents=True)
-    for place in [*(build.folder / EMULATED).iterdir(), *(build.folder / "lib").glob("libdp.so.*"), *(build.folder / "lib").glob("libdp-nccl.so.*")]:
+    beside = build.folder / "lib"
+    for place in [*(build.folder / variant).iterdir(), *beside.glob("libdp.so.*"), *beside.glob("libdp-nccl.so.*")]:
         if place.name not in but and not (folder / place.name).exists():
             (folder / place.name).symlink_to(place)
 
 
-def module_with(build, fault, source, room, run):
+def module_with(build, variant, fault, source, room, run):
     """Builds the module with that text in the place of the fault's file, below `room`. run(command, cwd) → (exit code, output).
     Returns the folder for LD_LIBRARY_PATH."""
-    entry = build.entry_of(fault.unit)
-    library, name = build.library_of(entry)
+    entry, library, name = build.entry_of(fault.unit, variant)
     place = room / fault.file
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text(source)
@@ -92,7 +103,7 @@ def module_with(build, fault, source, room, run):
         errors = [line for line in output.splitlines() if "error" in line] or output.splitlines() or ["no output"]
         raise DoesNotBuild(f"does not compile: {errors[0]}")
     folder = room / "lib"
-    libraries_beside(build, folder, {name})
+    libraries_beside(build, variant, folder, {name})
     link = build.link_command(library)
     link[link.index("-o") + 1] = str(folder / name)
     objects = [word for word in link if word == old_object]

@@ -48,8 +48,8 @@ def killer_of(text):
     if not filters or not all(named):
         raise ValueError("names no test")
     # A suite that runs on each device is meant on the GPU.
-    return Killer(gtest=":".join(one.removeprefix("=") if one.startswith("=") else f"Devices/{one}/cuda*" for one in filters.split(":")),
-                  orders=named)
+    names = [one.removeprefix("=") if one.startswith("=") else f"Devices/{one}/cuda*" for one in filters.split(":")]
+    return Killer(gtest=":".join(names), orders=named)
 
 
 def fault_of(line, number, folders):
@@ -69,7 +69,8 @@ def fault_of(line, number, folders):
             raise BadFault(f"faults.txt:{number}: has no text => replacement")
         edits.append((anchor.strip() if tilde else "", text.strip(), new.strip()))
     try:
-        return Fault(number, is_quick, folders + file, folders + (unit or file), kind, killer_of(killer), tuple(edits), reason.strip())
+        return Fault(number, is_quick, folders + file, folders + (unit or file), kind, killer_of(killer), tuple(edits),
+                     reason.strip())
     except ValueError as error:
         raise BadFault(f"faults.txt:{number}: {error}") from None
 
@@ -128,5 +129,7 @@ def matching(gtest_filter, names):
 
 def chosen(faults, only=None, quick=False):
     """Those of the quick subset, or whose class, file or line has the text."""
-    return [fault for fault in faults
-            if (fault.is_quick or not quick) and (only is None or only in fault.kind or only in fault.file or only == str(fault.line))]
+    def is_meant(fault):
+        return only is None or only in fault.kind or only in fault.file or only == str(fault.line)
+
+    return [fault for fault in faults if (fault.is_quick or not quick) and is_meant(fault)]

@@ -58,7 +58,8 @@ def summary_of(verdicts):
             if verdict.outcome == Outcome.TIMED_OUT:
                 summary.lines.append(f"killed by a time-out of {verdict.killed_by}: {fault}")
             if fault.reason:
-                summary.lines.append(f"KILLED, though the list accepts that it survives (remove its reason): {fault}: by {verdict.killed_by}")
+                summary.lines.append(f"KILLED, though the list accepts that it survives (remove its reason): {fault}: by "
+                                     f"{verdict.killed_by}")
                 summary.is_good = False
             elif not verdict.was_expected:
                 summary.lines.append(f"killed by another test than the list says, {verdict.killed_by}: {fault}")

@@ -41,12 +41,14 @@ class Reading(unittest.TestCase):
         self.assertEqual(faults.killer_of("=S.T").gtest, "S.T")
 
     def test_what_cannot_be_read_names_its_line(self):
-        for line in ("a.cu | tail | S.T", "a.cu | tail | S.T | text", "a.cu | tail | S.T |  => new", "a.cu | tail |  | a => b", "a.cu | tail | S.T @ | a => b"):
+        for line in ("a.cu | tail | S.T", "a.cu | tail | S.T | text", "a.cu | tail | S.T |  => new", "a.cu | tail |  | a => b",
+                     "a.cu | tail | S.T @ | a => b"):
             with self.assertRaisesRegex(faults.BadFault, "^faults.txt:7: ", msg=line):
                 fault(line)
 
     def test_folders_and_suites_hold_for_the_lines_below(self):
-        listed, suites = faults.read("# no fault\n\n[one]\n& a.cu | S.*\na.cu | k | S.T | a => b\n[two/]\n* a.cu | l | S.T | a => b\n")
+        listed, suites = faults.read("# no fault\n\n[one]\n& a.cu | S.*\na.cu | k | S.T | a => b\n"
+                                     "[two/]\n* a.cu | l | S.T | a => b\n")
         self.assertEqual([one.file for one in listed], ["one/a.cu", "two/a.cu"])
         self.assertEqual([one.line for one in listed], [5, 7])
         self.assertEqual(dict(suites), {"one/a.cu": [faults.killer_of("S.*")]})
@@ -74,8 +76,10 @@ class Applying(unittest.TestCase):
         self.assertIn("zeroth()", both)
 
     def test_what_does_not_apply_once_is_refused_by_name(self):
-        for edit, why in (("nothing => x", "occurs 0 times"), ("i < count => x", "occurs 2 times"), ("void ~> i < count => x", "anchor occurs 2 times"),
-                          ("second() ~> first => x", "occurs 0 times after the anchor"), ("void first() => x ;; first() { => y", "overlap")):
+        for edit, why in (("nothing => x", "occurs 0 times"), ("i < count => x", "occurs 2 times"),
+                          ("void ~> i < count => x", "anchor occurs 2 times"),
+                          ("second() ~> first => x", "occurs 0 times after the anchor"),
+                          ("void first() => x ;; first() { => y", "overlap")):
             with self.assertRaisesRegex(faults.BadFault, f"^faults.txt:7: tail, dir/a.cu: .*{why}", msg=edit):
                 with_edit(edit)
 
@@ -90,8 +94,10 @@ class Choosing(unittest.TestCase):
 
 class Judging(unittest.TestCase):
     def test_outcomes(self):
-        for arguments, outcome in (((0, False), Outcome.PASSED), ((1, False), Outcome.FAILED), ((-6, False), Outcome.CRASHED), ((134, False), Outcome.CRASHED),
-                                   ((-9, True), Outcome.TIMED_OUT), ((1, False, "it says so", "says? so"), Outcome.PASSED), ((0, False, "no", "yes"), Outcome.FAILED),
+        for arguments, outcome in (((0, False), Outcome.PASSED), ((1, False), Outcome.FAILED), ((-6, False), Outcome.CRASHED),
+                                   ((134, False), Outcome.CRASHED), ((-9, True), Outcome.TIMED_OUT),
+                                   ((1, False, "it says so", "says? so"), Outcome.PASSED),
+                                   ((0, False, "no", "yes"), Outcome.FAILED),
                                    ((-11, False, "it says so", "so"), Outcome.CRASHED)):
             self.assertEqual(verdicts.outcome_of(*arguments), outcome, arguments)
 
@@ -99,13 +105,15 @@ class Judging(unittest.TestCase):
         return verdicts.summary_of(found)
 
     def test_all_killed_is_good(self):
-        summary = self.summary(Verdict(fault("a.cu | tail | S.T | a => b"), "S.T", Outcome.FAILED), Verdict(fault("a.cu | mask | S.T | a => b"), "S.T", Outcome.CRASHED))
+        summary = self.summary(Verdict(fault("a.cu | tail | S.T | a => b"), "S.T", Outcome.FAILED),
+                               Verdict(fault("a.cu | mask | S.T | a => b"), "S.T", Outcome.CRASHED))
         self.assertEqual((summary.killed, summary.total, summary.is_good, summary.lines), (2, 2, True, []))
         self.assertEqual(summary.by_class, {"mask": (1, 1), "tail": (1, 1)})
 
     def test_a_survivor_is_named_and_fails(self):
         summary = self.summary(Verdict(fault("a.cu | tail | S.T | a => b")))
-        self.assertEqual((summary.killed, summary.is_good, summary.lines), (0, False, ["SURVIVOR: faults.txt:7: tail, dir/a.cu: a => b"]))
+        self.assertEqual((summary.killed, summary.is_good), (0, False))
+        self.assertEqual(summary.lines, ["SURVIVOR: faults.txt:7: tail, dir/a.cu: a => b"])
 
     def test_an_accepted_survivor_is_named_with_its_reason_and_does_not_fail(self):
         summary = self.summary(Verdict(fault("a.cu | tail | S.T | a => b !! too large")))
