@@ -40,6 +40,13 @@ class Fault:
             (f"{anchor} ~> " if anchor else "") + f"{text} => {new}".rstrip() for anchor, text, new in self.edits)
 
 
+def gtest_name(name):
+    """A suite that runs on each device is meant on the GPU."""
+    if name.startswith("="):
+        return name.removeprefix("=")
+    return f"Devices/{name}" + ("" if "/" in name else "/cuda*")
+
+
 def killer_of(text):
     filters, at, orders = text.partition(" @")
     named = tuple(order.strip() for order in orders.split(",")) if at else DEFAULT_ORDERS
@@ -47,9 +54,7 @@ def killer_of(text):
         return Killer(ctest=filters.removeprefix("ctest:"))
     if not filters or not all(named):
         raise ValueError("names no test")
-    # A suite that runs on each device is meant on the GPU.
-    names = [one.removeprefix("=") if one.startswith("=") else f"Devices/{one}/cuda*" for one in filters.split(":")]
-    return Killer(gtest=":".join(names), orders=named)
+    return Killer(gtest=":".join(gtest_name(one) for one in filters.split(":")), orders=named)
 
 
 def fault_of(line, number, folders):
@@ -127,9 +132,9 @@ def matching(gtest_filter, names):
     return [name for name in names if any(fnmatch.fnmatchcase(name, one) for one in gtest_filter.split(":"))]
 
 
-def chosen(faults, only=None, quick=False):
-    """Those of the quick subset, or whose class, file or line has the text."""
+def chosen(faults, only=(), quick=False):
+    """Those of the quick subset, or whose class or file has one of the texts, or that are on one of these lines."""
     def is_meant(fault):
-        return only is None or only in fault.kind or only in fault.file or only == str(fault.line)
+        return not only or any(text in fault.kind or text in fault.file or text == str(fault.line) for text in only)
 
     return [fault for fault in faults if (fault.is_quick or not quick) and is_meant(fault)]

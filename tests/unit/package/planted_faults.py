@@ -38,7 +38,7 @@ class Reading(unittest.TestCase):
 
     def test_killers_may_be_of_ctest_or_run_on_no_device(self):
         self.assertEqual(faults.killer_of("ctest:a.b"), faults.Killer(ctest="a.b"))
-        self.assertEqual(faults.killer_of("=S.T").gtest, "S.T")
+        self.assertEqual(faults.killer_of("=S.T:S.U/cuda").gtest, "S.T:Devices/S.U/cuda")
 
     def test_what_cannot_be_read_names_its_line(self):
         for line in ("a.cu | tail | S.T", "a.cu | tail | S.T | text", "a.cu | tail | S.T |  => new", "a.cu | tail |  | a => b",
@@ -54,8 +54,8 @@ class Reading(unittest.TestCase):
         self.assertEqual(dict(suites), {"one/a.cu": [faults.killer_of("S.*")]})
         self.assertEqual(faults.chosen(listed, quick=True), listed[1:])
         for text in ("two", "l", "7"):
-            self.assertEqual(faults.chosen(listed, only=text), listed[1:], text)
-        self.assertEqual(faults.chosen(listed, only="nothing"), [])
+            self.assertEqual(faults.chosen(listed, only=[text]), listed[1:], text)
+        self.assertEqual(faults.chosen(listed, only=["nothing"]), [])
 
 
 class Applying(unittest.TestCase):
