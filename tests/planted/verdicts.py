@@ -32,13 +32,13 @@ class Summary:
 
 
 def outcome_of(exit_code, timed_out, output="", pass_pattern=""):
-    """As ctest judges: with a pattern the words alone count, though not where the program crashed."""
+    """As ctest judges: with a pattern, of which a dot is any character, the words alone count; but not where the program crashed."""
     if timed_out:
         return Outcome.TIMED_OUT
     if exit_code < 0 or exit_code > 128:
         return Outcome.CRASHED
     if pass_pattern:
-        return Outcome.PASSED if re.search(pass_pattern, output) else Outcome.FAILED
+        return Outcome.PASSED if re.search(pass_pattern, output, re.DOTALL) else Outcome.FAILED
     return Outcome.PASSED if exit_code == 0 else Outcome.FAILED
 
 

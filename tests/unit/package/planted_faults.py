@@ -96,7 +96,7 @@ class Judging(unittest.TestCase):
     def test_outcomes(self):
         for arguments, outcome in (((0, False), Outcome.PASSED), ((1, False), Outcome.FAILED), ((-6, False), Outcome.CRASHED),
                                    ((134, False), Outcome.CRASHED), ((-9, True), Outcome.TIMED_OUT),
-                                   ((1, False, "it says so", "says? so"), Outcome.PASSED),
+                                   ((1, False, "it\nsays so", "it.says? so"), Outcome.PASSED),
                                    ((0, False, "no", "yes"), Outcome.FAILED),
                                    ((-11, False, "it says so", "so"), Outcome.CRASHED)):
             self.assertEqual(verdicts.outcome_of(*arguments), outcome, arguments)
