@@ -10,29 +10,31 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
-#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
+
+#include "poison.hpp"
+#include "progress.hpp"
+#include "shared_memory.hpp"
 
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
 
 namespace dp::cuda_emulator {
+
+Progress progress;
+
 namespace {
 
 constexpr unsigned kMostThreads = 1024, kMostInY = 65535, kWarp = 32;
 constexpr std::size_t kStack = std::size_t{256} << 10;
 
-[[noreturn]] void refuse(const char* what) {
-    std::fprintf(stderr, "emulated GPU: %s (block %u %u %u, thread %u %u %u)\n", what, blockIdx.x, blockIdx.y,
-                 blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
-    std::abort();
-}
-
 // Where threads wait until all that have not returned are there.
 struct Barrier {
+    std::uint32_t* opened = nullptr;  // counts for the shadow
     unsigned arrived = 0, generation = 0;
+    Place place{};      // of those that have arrived
     bool said[2] = {};  // by the generation's parity: one is read while the next fills
 };
 
@@ -40,6 +42,9 @@ struct Thread {
     jmp_buf place;  // where it goes on
     uint3 index{};
     bool is_ready = false, has_returned = true;
+    char* unused = nullptr;         // the end of what nothing uses of its stack between kernels
+    std::vector<LaterCopy> copies;  // of which so many are taken
+    std::size_t taken = 0;
 };
 
 struct Warp {
@@ -50,10 +55,11 @@ struct Warp {
 
 Order from_environment() {
     const char* said = std::getenv("DP_CUDA_EMULATOR_ORDER");
-    const std::string name = said == nullptr ? "forward" : said;
-    if (name == "forward") return {};
-    if (name == "backward") return {true, std::nullopt};
-    return {false, std::stoull(name)};
+    const auto order = order_named(said == nullptr ? "forward" : said);
+    if (!order)
+        refuse(std::string("DP_CUDA_EMULATOR_ORDER is forward, backward, a seed or greedy:SEED, not ") +
+               said);
+    return *order;
 }
 
 struct Gpu {
@@ -65,10 +71,9 @@ struct Gpu {
     std::vector<Warp> warps = std::vector<Warp>(kMostThreads / kWarp);
     Barrier block;
     unsigned count = 0, running = 0;  // threads of the block; those that have not returned
-    unsigned current = 0;
     jmp_buf scheduler;
     ucontext_t beginning;
-    const std::function<void()>* kernel = nullptr;
+    const Kernel* kernel = nullptr;
 };
 
 Gpu& gpu() {
@@ -76,9 +81,16 @@ Gpu& gpu() {
     return the_gpu;
 }
 
-// Back to the scheduler. From here on `at` is where a thread goes on.
+// Below it, its caller's stack is not used.
+__attribute__((noinline)) char* end_of_unused() {
+    return static_cast<char*>(__builtin_frame_address(0));
+}
+
+// Back to the scheduler; here the thread goes on.
 void switch_away(Gpu& g) {
-    if (_setjmp(g.threads[g.current].place) == 0) _longjmp(g.scheduler, 1);
+    Thread& thread = g.threads[progress.thread];
+    if (thread.has_returned) thread.unused = end_of_unused();
+    if (_setjmp(thread.place) == 0) _longjmp(g.scheduler, 1);
 }
 
 void wake(Gpu& g, unsigned first, unsigned end) {
@@ -90,14 +102,30 @@ bool arrive(Gpu& g, Barrier& barrier, unsigned running, unsigned first, unsigned
     if (barrier.arrived < running) return false;
     barrier.arrived = 0;
     barrier.said[++barrier.generation % 2] = false;
+    ++*barrier.opened;
     wake(g, first, end);
     return true;
 }
 
-void wait(Gpu& g, Barrier& barrier, unsigned running, unsigned first, unsigned end) {
-    ++barrier.arrived;
-    if (arrive(g, barrier, running, first, end)) return;
-    g.threads[g.current].is_ready = false;
+bool is_same(Place one, Place other) {
+    return one.line == other.line && (one.file == other.file || std::strcmp(one.file, other.file) == 0);
+}
+std::string text(Place place) {
+    return std::string(place.file) + ":" + std::to_string(place.line);
+}
+
+void wait(Gpu& g, Barrier& barrier, unsigned running, unsigned first, unsigned end, Place place) {
+    if (barrier.arrived++ == 0) {
+        barrier.place = place;
+    } else if (!is_same(barrier.place, place)) {
+        refuse("threads that wait for one another do so at different places: " + text(barrier.place) +
+               " and " + text(place));
+    }
+    if (!arrive(g, barrier, running, first, end)) {
+        g.threads[progress.thread].is_ready = false;
+    } else if (!g.order.greedy || &barrier != &g.block) {
+        return;
+    }  // else any of the block's warps may be the next
     switch_away(g);
 }
 
@@ -106,11 +134,11 @@ void live() {
     Gpu& g = gpu();
     for (;;) {
         switch_away(g);
-        (*g.kernel)();
-        Thread& thread = g.threads[g.current];
+        g.kernel->body(g.kernel->arguments);
+        Thread& thread = g.threads[progress.thread];
         thread.has_returned = true;
         thread.is_ready = false;
-        Warp& warp = g.warps[g.current / kWarp];
+        Warp& warp = g.warps[progress.thread / kWarp];
         --warp.running;
         if (warp.barrier.arrived > 0) refuse("a lane returns while others of its warp wait for it");
         if (--g.running > 0) arrive(g, g.block, g.running, 0, g.count);
@@ -118,7 +146,7 @@ void live() {
 }
 
 void enter(Gpu& g, unsigned number) {
-    g.current = number;
+    progress.thread = number;
     threadIdx = g.threads[number].index;
     if (_setjmp(g.scheduler) == 0) _longjmp(g.threads[number].place, 1);
 }
@@ -129,25 +157,44 @@ void make_threads(Gpu& g) {
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) refuse("no memory for the threads' stacks");
     g.stacks = static_cast<char*>(memory);
-    for (g.current = 0; g.current < kMostThreads; ++g.current) {
+    for (progress.thread = 0; progress.thread < kMostThreads; ++progress.thread) {
         getcontext(&g.beginning);
-        g.beginning.uc_stack.ss_sp = g.stacks + kStack * g.current;
+        g.beginning.uc_stack.ss_sp = g.stacks + kStack * progress.thread;
         g.beginning.uc_stack.ss_size = kStack;
         makecontext(&g.beginning, live, 0);
         if (_setjmp(g.scheduler) == 0) setcontext(&g.beginning);
     }
 }
 
-std::vector<unsigned> turns(Gpu& g, unsigned count) {
-    std::vector<unsigned> numbers(count);
-    std::iota(numbers.begin(), numbers.end(), 0);
-    if (g.order.backward) std::reverse(numbers.begin(), numbers.end());
-    if (g.order.seed) std::shuffle(numbers.begin(), numbers.end(), g.random);
-    return numbers;
+// All threads that can, in this order; false if none can.
+template <typename Numbers>
+bool run_each(Gpu& g, const Numbers& order) {
+    bool any = false;
+    for (const unsigned number : order) {
+        if (!g.threads[number].is_ready) continue;
+        any = true;
+        enter(g, number);
+    }
+    return any;
 }
 
-void run_block(Gpu& g, const std::vector<unsigned>& order) {
+// One of the warps that can run, as far as it can.
+bool run_a_warp(Gpu& g, const std::vector<std::vector<unsigned>>& warps) {
+    std::vector<const std::vector<unsigned>*> ready;
+    for (const auto& lanes : warps)
+        if (std::ranges::any_of(lanes, [&](unsigned number) { return g.threads[number].is_ready; }))
+            ready.push_back(&lanes);
+    if (ready.empty()) return false;
+    const auto& lanes = *ready[g.random() % ready.size()];
+    while (run_each(g, lanes)) {
+    }
+    return true;
+}
+
+void run_block(Gpu& g, const std::vector<unsigned>& order, const std::vector<std::vector<unsigned>>& warps) {
+    progress.block = ++progress.barriers;
     g.block = {};
+    g.block.opened = &progress.barriers;
     g.running = g.count;
     for (unsigned i = 0; i < g.count; ++i) {
         Thread& thread = g.threads[i];
@@ -155,18 +202,15 @@ void run_block(Gpu& g, const std::vector<unsigned>& order) {
         thread.is_ready = true;
         thread.has_returned = false;
         Warp& warp = g.warps[i / kWarp];
-        if (i % kWarp == 0) warp.running = 0, warp.barrier = {};
+        thread.copies.clear();
+        thread.taken = 0;
+        if (i % kWarp == 0)
+            warp.running = 0, warp.barrier = {}, warp.barrier.opened = &progress.exchanges[i / kWarp];
         warp.lanes = ++warp.running;
     }
-    while (g.running > 0) {
-        bool any = false;
-        for (const unsigned number : order) {
-            if (!g.threads[number].is_ready) continue;
-            any = true;
-            enter(g, number);
-        }
-        if (!any) refuse("the threads of a block wait for one another for ever");
-    }
+    while (g.running > 0)
+        if (!(g.order.greedy ? run_a_warp(g, warps) : run_each(g, order)))
+            refuse("the threads of a block wait for one another for ever");
 }
 
 bool is_allowed(dim3 blocks, dim3 threads) {
@@ -181,7 +225,13 @@ void set_order(Order order) {
     gpu().order = order;
 }
 
-cudaError_t run(dim3 blocks, dim3 threads, const std::function<void()>& kernel) {
+void refuse(const std::string& what) {
+    std::fprintf(stderr, "emulated GPU: %s (block %u %u %u, thread %u %u %u)\n", what.c_str(), blockIdx.x,
+                 blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
+    std::abort();
+}
+
+cudaError_t run(dim3 blocks, dim3 threads, const Kernel& kernel) {
     if (!is_allowed(blocks, threads)) return cudaErrorInvalidConfiguration;
     Gpu& g = gpu();
     const std::lock_guard lock(g.one_kernel);
@@ -191,35 +241,60 @@ cudaError_t run(dim3 blocks, dim3 threads, const std::function<void()>& kernel) 
     g.count = threads.x * threads.y * threads.z;
     gridDim = blocks;
     blockDim = threads;
-    const auto order = turns(g, g.count);
-    for (const unsigned number : turns(g, blocks.x * blocks.y * blocks.z)) {
+    const auto order = turns(g.order, g.random, g.count);
+    std::vector<std::vector<unsigned>> warps((g.count + kWarp - 1) / kWarp);
+    for (const unsigned number : order) warps[number / kWarp].push_back(number);
+    const SharedMemory& shared = shared_memory(kernel.beside_shared);
+    PoisonedMemory poisoned(shared, kernel.function);
+    for (unsigned i = 0; i < g.count; ++i) poison_stack(g.threads[i].unused);
+    progress.launch = ++progress.barriers;
+    for (const unsigned number : turns(g.order, g.random, blocks.x * blocks.y * blocks.z)) {
         blockIdx = {number % blocks.x, number / blocks.x % blocks.y, number / blocks.x / blocks.y};
-        run_block(g, order);
+        poisoned.before_block();
+        run_block(g, order, warps);
+        poisoned.after_block();
     }
     return cudaSuccess;
 }
 
-bool wait_for_block(bool says) {
+bool wait_for_block(bool says, Place place) {
     Gpu& g = gpu();
     const unsigned parity = g.block.generation % 2;
     g.block.said[parity] |= says;
-    wait(g, g.block, g.running, 0, g.count);
+    wait(g, g.block, g.running, 0, g.count, place);
     return g.block.said[parity];
 }
 
 int lane() {
-    return static_cast<int>(gpu().current % kWarp);
+    return static_cast<int>(progress.thread % kWarp);
 }
 
-const Lanes& exchange(const std::uint64_t (&words)[kWords]) {
+const Lanes& exchange(const std::uint64_t (&words)[kWords], unsigned mask, Place place) {
     Gpu& g = gpu();
-    const unsigned first = g.current / kWarp * kWarp;
-    Warp& warp = g.warps[g.current / kWarp];
-    if (warp.running < warp.lanes) refuse("an exchange with a lane that has returned");
+    const unsigned first = progress.thread / kWarp * kWarp;
+    Warp& warp = g.warps[progress.thread / kWarp];
+    if (warp.running < warp.lanes) refuse("an exchange with a lane that has returned, at " + text(place));
+    if (const unsigned all = kAllLanes >> (kWarp - warp.lanes); (mask & all) != all)
+        refuse(
+            "the mask of an exchange leaves out lanes of the warp, which the emulated GPU has only as a "
+            "whole, at " +
+            text(place));
     Lanes& given = warp.given[warp.barrier.generation % 2];
-    std::memcpy(given.of[g.current % kWarp], words, sizeof words);
-    wait(g, warp.barrier, warp.running, first, first + warp.lanes);
+    std::memcpy(given.of[progress.thread % kWarp], words, sizeof words);
+    wait(g, warp.barrier, warp.running, first, first + warp.lanes, place);
     return given;
+}
+
+void add_later_copy(const LaterCopy& copy) {
+    gpu().threads[progress.thread].copies.push_back(copy);
+}
+
+std::optional<LaterCopy> take_later_copy() {
+    Thread& thread = gpu().threads[progress.thread];
+    if (thread.taken < thread.copies.size()) return thread.copies[thread.taken++];
+    thread.copies.clear();
+    thread.taken = 0;
+    return std::nullopt;
 }
 
 }  // namespace dp::cuda_emulator

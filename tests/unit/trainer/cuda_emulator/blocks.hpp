@@ -8,40 +8,67 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
-#include <functional>
 #include <optional>
+#include <string>
+
+#include "schedule.hpp"
 
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 
 namespace dp::cuda_emulator {
 
-// The order in which runnable threads and blocks run: by number, backward, or shuffled. A kernel whose
-// threads read what others wrote without a barrier between is right in at most one of them.
-struct Order {
-    bool backward = false;
-    std::optional<std::uint64_t> seed;
-};
-// DP_CUDA_EMULATOR_ORDER (forward, backward, or a seed) says it at first; without it, forward.
+// DP_CUDA_EMULATOR_ORDER says it at first (order_named()); without it, forward.
 void set_order(Order order);
 
+struct Kernel {
+    void (*body)(const void* arguments);  // what each thread calls
+    const void* arguments;
+    const void* function;       // which kernel it is
+    const void* beside_shared;  // a thread-local of its module, whose other ones are the shared variables
+};
+
 // One caller at a time. What CUDA's limits forbid is not run, and is answered as CUDA answers it.
-cudaError_t run(dim3 blocks, dim3 threads, const std::function<void()>& kernel);
+cudaError_t run(dim3 blocks, dim3 threads, const Kernel& kernel);
 
 // For cudaGetLastError(), where it is a failure.
 void note(cudaError_t result);
 
 // ---- by a thread of a running kernel; what the CUDA C++ Programming Guide leaves undefined ends the program
 
-// Waits for all threads of the block that have not returned, and tells whether any of them says so.
-bool wait_for_block(bool says);
+[[noreturn]] void refuse(const std::string& what);
+
+// Where in the kernels' source a thread waits for others: as a default argument, the place of the call.
+struct Place {
+    const char* file;
+    int line;
+    static constexpr Place here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+        return {file, line};
+    }
+};
+
+// Waits for all threads of the block that have not returned, which are to come to the same place, and tells whether any of them
+// says so.
+bool wait_for_block(bool says, Place place);
 
 constexpr int kWords = 6;
+constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 struct Lanes {
     std::uint64_t of[32][kWords];
 };
 int lane();
-// Waits until all lanes of the warp have given their words. Good until this thread's next but one exchange.
-const Lanes& exchange(const std::uint64_t (&words)[kWords]);
+// Waits until all lanes of the warp have given their words, at the same place, where the mask names all of them. Good until this
+// thread's next but one exchange.
+const Lanes& exchange(const std::uint64_t (&words)[kWords], unsigned mask, Place place);
+
+// cp.async: what a thread has begun to copy. It takes the copies back in their order when it waits for them.
+struct LaterCopy {
+    void* to;
+    const void* from;
+    std::size_t bytes;
+    bool exists;
+};
+void add_later_copy(const LaterCopy& copy);
+std::optional<LaterCopy> take_later_copy();
 
 }  // namespace dp::cuda_emulator

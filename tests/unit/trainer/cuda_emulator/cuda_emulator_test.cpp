@@ -5,42 +5,22 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
+#include <thread>
 #include <vector>
+
+#include "kernel_tests.hpp"
 
 namespace {
 
+using dp::cuda_emulator::launch;
+using dp::cuda_emulator::Memory;
 using dp::cuda_emulator::Order;
+using dp::cuda_emulator::order_named;
 using dp::cuda_emulator::set_order;
 
 constexpr int kThreads = 96, kBlocks = 3;
-
-template <typename Kernel, typename... Arguments>
-cudaError_t launch(Kernel kernel, dim3 blocks, dim3 threads, Arguments... arguments) {
-    cudaLaunchConfig_t config{};
-    config.gridDim = blocks;
-    config.blockDim = threads;
-    return cudaLaunchKernelEx(&config, kernel, arguments...);
-}
-
-// Memory of the GPU, which the host can read here.
-template <typename T>
-class Memory {
- public:
-    explicit Memory(std::size_t count) : count_(count) {
-        void* place = nullptr;
-        if (cudaMalloc(&place, count * sizeof(T)) == cudaSuccess) first_ = static_cast<T*>(place);
-    }
-    ~Memory() { cudaFree(first_); }
-    Memory(const Memory&) = delete;
-    Memory& operator=(const Memory&) = delete;
-    T* first() const { return first_; }
-    std::vector<T> values() const { return {first_, first_ + count_}; }
-
- private:
-    std::size_t count_;
-    T* first_ = nullptr;
-};
 
 // Each block turns its part around.
 __global__ void turn_kernel(const int* in, int* out, bool waits) {
@@ -64,7 +44,8 @@ TEST(CudaEmulator, ABarrierMakesAllOrdersAlikeAndWithoutOneNoOrderIsRight) {
     std::vector<int> right(kThreads * kBlocks);
     for (int i = 0; i < kThreads * kBlocks; ++i)
         right[static_cast<std::size_t>(i)] = i / kThreads * kThreads + kThreads - 1 - i % kThreads;
-    for (const Order& order : {Order{}, Order{true, {}}, Order{false, 1}, Order{false, 2}}) {
+    for (const Order& order :
+         {Order{}, Order{true, {}}, Order{false, 1}, Order{false, 2}, Order{false, 1, true}}) {
         EXPECT_EQ(turned(order, true), right);
         EXPECT_NE(turned(order, false), right);
     }
@@ -89,6 +70,96 @@ TEST(CudaEmulator, AMissingBarrierShowsInAnotherOrder) {
     EXPECT_NE(run({}), run({false, 1}));
 }
 
+TEST(CudaEmulator, AnOrderHasAName) {
+    EXPECT_EQ(order_named("forward"), Order());
+    EXPECT_EQ(order_named("backward"), (Order{true, {}, false}));
+    EXPECT_EQ(order_named("12"), (Order{false, 12, false}));
+    EXPECT_EQ(order_named("greedy:7"), (Order{false, 7, true}));
+    for (const char* name : {"", "greedy", "greedy:", "greedy:x", "1x", "-1", "Forward"})
+        EXPECT_EQ(order_named(name), std::nullopt) << name;
+}
+
+// Two sums over the block, whose parts are at the same place.
+__global__ void two_sums_kernel(int* out, bool waits) {
+    __shared__ int of_warps[kThreads / 32];
+    int total = 0;
+    for (int turn = 0; turn < 2; ++turn) {
+        int sum = static_cast<int>(threadIdx.x) + turn;
+        for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, offset);
+        if (waits) __syncthreads();
+        if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = sum;
+        __syncthreads();
+        for (const int of_warp : of_warps) total += of_warp;
+    }
+    out[threadIdx.x] = total;
+}
+
+TEST(CudaEmulator, OnlyAGreedyWarpOverwritesWhatOthersHaveYetToReadBeforeItsNextShuffles) {
+    const std::vector<int> right(kThreads, kThreads * (kThreads - 1) + kThreads);
+    const auto run = [](Order order, bool waits) {
+        const Memory<int> out(kThreads);
+        set_order(order);
+        EXPECT_EQ(launch(two_sums_kernel, 1, kThreads, out.first(), waits), cudaSuccess);
+        set_order({});
+        return out.values();
+    };
+    for (const Order& order : {Order{}, Order{true, {}}, Order{false, 1}}) {
+        EXPECT_EQ(run(order, true), right);
+        EXPECT_EQ(run(order, false), right);
+    }
+    for (std::uint64_t seed = 0; seed < 8; ++seed) {
+        EXPECT_EQ(run({false, seed, true}, true), right);
+        EXPECT_NE(run({false, seed, true}, false), right);
+    }
+}
+
+// Counts from what it shares.
+__global__ void count_kernel(float* out, bool clears) {
+    __shared__ float large[1000], count;
+    if (clears && threadIdx.x == 0) count = large[7] = 0;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    count += 1;
+    large[7] += 1;
+    out[blockIdx.x] = count;
+    out[blockIdx.x + kBlocks] = large[7];
+}
+
+TEST(CudaEmulator, ABlockSharesNothingWithTheLastOneInAnyHostThread) {
+    const auto run = [](bool clears) {
+        const Memory<float> out(2 * kBlocks);
+        EXPECT_EQ(launch(count_kernel, kBlocks, 32, out.first(), clears), cudaSuccess);
+        return out.values();
+    };
+    const auto check = [&] {
+        for (int launches = 0; launches < 2; ++launches) {
+            EXPECT_EQ(run(true), std::vector<float>(2 * kBlocks, 1));
+            for (const float count : run(false)) EXPECT_TRUE(std::isnan(count)) << count;
+        }
+    };
+    check();
+    std::thread(check).join();
+    check();
+}
+
+__global__ void leave_kernel(float* out, bool writes) {
+    float numbers[64];
+    float* place = numbers;
+    asm("" : "+r"(place));  // so that the compiler does not know what is there
+    if (writes) std::fill(place, place + 64, 1.0f);
+    out[threadIdx.x] = place[threadIdx.x];
+}
+
+TEST(CudaEmulator, AKernelFindsNothingOfTheLastOneOnTheStack) {
+    const Memory<float> out(64);
+    for (int launches = 0; launches < 2; ++launches) {
+        ASSERT_EQ(launch(leave_kernel, 1, 64, out.first(), true), cudaSuccess);
+        EXPECT_EQ(out.values(), std::vector<float>(64, 1));
+        ASSERT_EQ(launch(leave_kernel, 1, 64, out.first(), false), cudaSuccess);
+        for (const float number : out.values()) EXPECT_TRUE(std::isnan(number)) << number;
+    }
+}
+
 __global__ void warp_kernel(int* down, int* crosswise, int* broadcast, unsigned* ballot, int* any) {
     const auto own = static_cast<int>(threadIdx.x);
     down[own] = __shfl_down_sync(0xFFFFFFFFu, own, 4);
@@ -101,7 +172,7 @@ __global__ void warp_kernel(int* down, int* crosswise, int* broadcast, unsigned*
 TEST(CudaEmulator, LanesSeeTheirOwnWarpAndBlocksAskAllThreads) {
     const Memory<int> down(64), crosswise(64), broadcast(64), any(64);
     const Memory<unsigned> ballot(64);
-    for (const Order& order : {Order{}, Order{true, {}}, Order{false, 3}}) {
+    for (const Order& order : {Order{}, Order{true, {}}, Order{false, 3}, Order{false, 3, true}}) {
         set_order(order);
         ASSERT_EQ(launch(warp_kernel, 1, 64, down.first(), crosswise.first(), broadcast.first(),
                          ballot.first(), any.first()),
@@ -172,6 +243,38 @@ TEST(CudaEmulatorDeathTest, EndsWhereThreadsWaitForWhoNeverComes) {
         EXPECT_DEATH(launch(gone_kernel, 1, 32), "lane");
     }
     set_order({});
+}
+
+__global__ void mask_kernel(unsigned mask) {
+    __shfl_xor_sync(mask, 1, 1);
+    __syncwarp(mask);
+}
+
+TEST(CudaEmulatorDeathTest, EndsWhereAMaskLeavesOutLanesThatCome) {
+    EXPECT_EQ(launch(mask_kernel, 1, 64, 0xFFFFFFFFu), cudaSuccess);
+    EXPECT_EQ(launch(mask_kernel, 1, 16, 0xFFFFu), cudaSuccess);
+    EXPECT_DEATH(launch(mask_kernel, 1, 64, 0xFFFFu),
+                 "mask .* leaves out lanes .*cuda_emulator_test.cpp:[0-9]");
+    EXPECT_DEATH(launch(mask_kernel, 1, 32, 1u), "mask .* leaves out lanes");
+    EXPECT_DEATH(launch(mask_kernel, 1, 16, 0x7FFFu), "mask .* leaves out lanes");
+}
+
+__global__ void places_kernel(int* out, bool barrier, bool at_one) {
+    const bool first = at_one || threadIdx.x < 16;
+    if (barrier && first) __syncthreads();
+    if (barrier && !first) __syncthreads();
+    const auto own = static_cast<int>(threadIdx.x);
+    if (!barrier && first) out[own] = __shfl_sync(0xFFFFFFFFu, own, 0);
+    if (!barrier && !first) out[own] = __shfl_sync(0xFFFFFFFFu, own, 0);
+}
+
+TEST(CudaEmulatorDeathTest, EndsWhereThreadsMeetAtDifferentPlaces) {
+    const Memory<int> out(32);
+    for (const bool barrier : {false, true}) {
+        EXPECT_EQ(launch(places_kernel, 1, 32, out.first(), barrier, true), cudaSuccess);
+        EXPECT_DEATH(launch(places_kernel, 1, 32, out.first(), barrier, false),
+                     "different places: .*_test.cpp:[0-9]+ and .*_test.cpp:[0-9]+");
+    }
 }
 
 TEST(CudaEmulator, RefusesWhatIsBeyondALaunchsLimits) {

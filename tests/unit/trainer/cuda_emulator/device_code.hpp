@@ -14,14 +14,14 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
-#include <utility>
 
 #include "activity.hpp"
 #include "blocks.hpp"
 
-// One block runs at a time, so what its threads share is there once. It holds what the last block left.
+// One block runs at a time, so what its threads share is there once. As thread-locals, shared variables are apart from others
+// (shared_memory.hpp).
 #undef __shared__
-#define __shared__ static
+#define __shared__ static thread_local
 #undef __launch_bounds__
 #define __launch_bounds__(...)
 
@@ -29,60 +29,76 @@
 
 namespace dp::cuda_emulator {
 
+inline constinit thread_local char beside_shared = 0;
+
 template <typename... Parameters>
 cudaError_t launch_kernel(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                           std::type_identity_t<Parameters>... arguments) {
     const Doing doing(Did::kernel, config->stream);
-    const cudaError_t result = run(config->gridDim, config->blockDim, [&] { kernel(arguments...); });
+    const auto call = [&]() { kernel(arguments...); };
+    constexpr auto kBody = [](const void* what) { (*static_cast<const decltype(call)*>(what))(); };
+    const cudaError_t result = run(config->gridDim, config->blockDim,
+                                   {kBody, &call, reinterpret_cast<const void*>(kernel), &beside_shared});
     note(result);
     return result;
 }
 
 // The value of lane `from`, in each lane.
 template <typename T>
-T value_of(int from, T value) {
+T value_of(int from, T value, unsigned mask, Place place) {
     std::uint64_t words[kWords] = {};
     static_assert(sizeof value <= sizeof words[0]);
     std::memcpy(words, &value, sizeof value);
-    std::memcpy(&value, exchange(words).of[from], sizeof value);
+    std::memcpy(&value, exchange(words, mask, place).of[from], sizeof value);
     return value;
 }
 
 }  // namespace dp::cuda_emulator
 
-inline void __syncthreads() {
-    dp::cuda_emulator::wait_for_block(false);
+inline void __syncthreads(dp::cuda_emulator::Place place = dp::cuda_emulator::Place::here()) {
+    dp::cuda_emulator::wait_for_block(false, place);
 }
-inline int __syncthreads_or(int predicate) {
-    return dp::cuda_emulator::wait_for_block(predicate != 0);
+inline int __syncthreads_or(int predicate,
+                            dp::cuda_emulator::Place place = dp::cuda_emulator::Place::here()) {
+    return dp::cuda_emulator::wait_for_block(predicate != 0, place);
 }
-// The masks are not looked at: the kernels always name all lanes.
-template <typename T>
-T __shfl_sync(unsigned, T value, int from) {
-    return dp::cuda_emulator::value_of(from % 32, value);
-}
-template <typename T>
-T __shfl_xor_sync(unsigned, T value, int mask) {
-    return dp::cuda_emulator::value_of(dp::cuda_emulator::lane() ^ mask, value);
+inline void __syncwarp(unsigned mask = dp::cuda_emulator::kAllLanes,
+                       dp::cuda_emulator::Place place = dp::cuda_emulator::Place::here()) {
+    dp::cuda_emulator::exchange({}, mask, place);
 }
 template <typename T>
-T __shfl_down_sync(unsigned, T value, int by) {
+T __shfl_sync(unsigned mask, T value, int from,
+              dp::cuda_emulator::Place place = dp::cuda_emulator::Place::here()) {
+    return dp::cuda_emulator::value_of(from % 32, value, mask, place);
+}
+template <typename T>
+T __shfl_xor_sync(unsigned mask, T value, int other,
+                  dp::cuda_emulator::Place place = dp::cuda_emulator::Place::here()) {
+    return dp::cuda_emulator::value_of(dp::cuda_emulator::lane() ^ other, value, mask, place);
+}
+template <typename T>
+T __shfl_down_sync(unsigned mask, T value, int by,
+                   dp::cuda_emulator::Place place = dp::cuda_emulator::Place::here()) {
     const int lane = dp::cuda_emulator::lane();
-    return dp::cuda_emulator::value_of(lane + by < 32 ? lane + by : lane, value);
+    return dp::cuda_emulator::value_of(lane + by < 32 ? lane + by : lane, value, mask, place);
 }
-inline unsigned __ballot_sync(unsigned, int predicate) {
-    const auto& lanes = dp::cuda_emulator::exchange({predicate != 0});
+inline unsigned __ballot_sync(unsigned mask, int predicate,
+                              dp::cuda_emulator::Place place = dp::cuda_emulator::Place::here()) {
+    const auto& lanes = dp::cuda_emulator::exchange({predicate != 0}, mask, place);
     unsigned bits = 0;
     for (int i = 0; i < 32; ++i) bits |= static_cast<unsigned>(lanes.of[i][0]) << i;
     return bits;
 }
 
-// One thread runs at a time.
 inline int atomicMin(int* at, int value) {
-    return std::exchange(*at, std::min(*at, value));
+    const int before = *at;
+    if (value < before) *at = value;
+    return before;
 }
 inline int atomicMax(int* at, int value) {
-    return std::exchange(*at, std::max(*at, value));
+    const int before = *at;
+    if (value > before) *at = value;
+    return before;
 }
 inline int __ffs(int value) {
     return __builtin_ffs(value);

@@ -11,8 +11,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <map>
-#include <vector>
 
 namespace dp::trainer::kernels {
 
@@ -23,9 +21,12 @@ inline double half_of(std::uint64_t pair, int which) {
     return number;
 }
 
-inline void multiply_add_16x8x16(float (&sum)[4], const unsigned (&left)[4], unsigned right0,
-                                 unsigned right1) {
-    const auto& lanes = cuda_emulator::exchange({left[0], left[1], left[2], left[3], right0, right1});
+using cuda_emulator::Place;
+
+inline void multiply_add_16x8x16(float (&sum)[4], const unsigned (&left)[4], unsigned right0, unsigned right1,
+                                 Place place_of_call = Place::here()) {
+    const auto& lanes = cuda_emulator::exchange({left[0], left[1], left[2], left[3], right0, right1},
+                                                cuda_emulator::kAllLanes, place_of_call);
     const int group = cuda_emulator::lane() / 4, place = cuda_emulator::lane() % 4;
     for (int i = 0; i < 4; ++i) {
         const int row = group + i / 2 * 8, column = place * 2 + i % 2;
@@ -39,53 +40,59 @@ inline void multiply_add_16x8x16(float (&sum)[4], const unsigned (&left)[4], uns
     }
 }
 
+inline std::uint16_t bits_of(const __nv_bfloat16* number) {
+    std::uint16_t bits;
+    std::memcpy(&bits, number, sizeof bits);
+    return bits;
+}
+
 // What lane `to` gets of the four matrices whose rows the lanes name.
-inline void load_matrices(unsigned (&to)[4], const __nv_bfloat16* row, bool transposes) {
-    if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) std::abort();
-    const auto& lanes = cuda_emulator::exchange({reinterpret_cast<std::uint64_t>(row)});
+inline void load_matrices(unsigned (&to)[4], const __nv_bfloat16* row, bool transposes, Place place_of_call) {
+    if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0)
+        cuda_emulator::refuse("ldmatrix from an address that is not a multiple of 16");
+    const auto& lanes = cuda_emulator::exchange({reinterpret_cast<std::uint64_t>(row)},
+                                                cuda_emulator::kAllLanes, place_of_call);
     const int group = cuda_emulator::lane() / 4, place = cuda_emulator::lane() % 4 * 2;
     for (int matrix = 0; matrix < 4; ++matrix) {
-        std::uint16_t pair[2];
+        unsigned pair[2];
         for (int i = 0; i < 2; ++i) {
             const int line = transposes ? place + i : group, column = transposes ? group : place + i;
-            const auto* from = reinterpret_cast<const __nv_bfloat16*>(lanes.of[matrix * 8 + line][0]);
-            std::memcpy(&pair[i], from + column, sizeof pair[i]);
+            pair[i] =
+                bits_of(reinterpret_cast<const __nv_bfloat16*>(lanes.of[matrix * 8 + line][0]) + column);
         }
-        to[matrix] = pair[0] | static_cast<unsigned>(pair[1]) << 16;
+        to[matrix] = pair[0] | pair[1] << 16;
     }
 }
-inline void load_matrices(unsigned (&to)[4], const __nv_bfloat16* row) {
-    load_matrices(to, row, false);
+inline void load_matrices(unsigned (&to)[4], const __nv_bfloat16* row, Place place_of_call = Place::here()) {
+    load_matrices(to, row, false, place_of_call);
 }
-inline void load_matrices_transposed(unsigned (&to)[4], const __nv_bfloat16* row) {
-    load_matrices(to, row, true);
+inline void load_matrices_transposed(unsigned (&to)[4], const __nv_bfloat16* row,
+                                     Place place_of_call = Place::here()) {
+    load_matrices(to, row, true, place_of_call);
+}
+
+// Zeros where `from` is null. In words, whose copies the compiler shows to the shadow, as it does not those of a length that it does not know.
+inline void copy_words(void* to, const void* from, std::size_t bytes) {
+    std::uint64_t word = 0;
+    for (std::size_t i = 0; i < bytes; i += sizeof word) {
+        if (from != nullptr) std::memcpy(&word, static_cast<const char*>(from) + i, sizeof word);
+        std::memcpy(static_cast<char*>(to) + i, &word, sizeof word);
+    }
 }
 
 // The copies of this thread are made when it waits for them, and until then their places hold no number.
-struct LaterCopy {
-    void* to;
-    const void* from;
-    std::size_t bytes;
-    bool exists;
-};
-inline auto& later_copies() {
-    thread_local std::map<unsigned, std::vector<LaterCopy>> copies;  // by the number of the emulated thread
-    return copies[threadIdx.x];
-}
 template <int kBytes>
 void copy_later(void* to, const void* from, bool exists) {
     if (reinterpret_cast<std::uintptr_t>(to) % kBytes != 0 ||
         reinterpret_cast<std::uintptr_t>(from) % kBytes != 0)
-        std::abort();
-    std::memset(to, 0xFF, kBytes);
-    later_copies().push_back({to, from, kBytes, exists});
+        cuda_emulator::refuse("cp.async between addresses that are not multiples of its size");
+    constexpr std::uint64_t kNothing[2] = {~std::uint64_t{0}, ~std::uint64_t{0}};
+    copy_words(to, kNothing, kBytes);
+    cuda_emulator::add_later_copy({to, from, kBytes, exists});
 }
 inline void wait_for_copies() {
-    for (const LaterCopy& copy : later_copies()) {
-        std::memset(copy.to, 0, copy.bytes);
-        if (copy.exists) std::memcpy(copy.to, copy.from, copy.bytes);
-    }
-    later_copies().clear();
+    while (const auto copy = cuda_emulator::take_later_copy())
+        copy_words(copy->to, copy->exists ? copy->from : nullptr, copy->bytes);
 }
 
 inline float power_of_two(float x) {
