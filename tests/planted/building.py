@@ -72,10 +72,11 @@ def object_of(command):
 
 
 def libraries_beside(build, variant, folder, but=()):
-    """Makes `folder` what that folder of the build is, without these names."""
+    """Makes `folder` what that folder of the build is, in front of the plain one, without these names."""
     folder.mkdir(parents=True)
     beside = build.folder / "lib"
-    for place in [*(build.folder / variant).iterdir(), *beside.glob("libdp.so.*"), *beside.glob("libdp-nccl.so.*")]:
+    for place in [*(build.folder / variant).iterdir(), *(build.folder / PLAIN).iterdir(), *beside.glob("libdp.so.*"),
+                  *beside.glob("libdp-nccl.so.*")]:
         if place.name not in but and not (folder / place.name).exists():
             (folder / place.name).symlink_to(place)
 

@@ -32,7 +32,7 @@ class Summary:
 
 
 def outcome_of(exit_code, timed_out, output="", pass_pattern=""):
-    """As ctest judges: with a pattern, of which a dot is any character, the words alone count; but not where the program crashed."""
+    """As ctest judges: with a pattern, whose dots are any character, the words alone count; but not where the program crashed."""
     if timed_out:
         return Outcome.TIMED_OUT
     if exit_code < 0 or exit_code > 128:

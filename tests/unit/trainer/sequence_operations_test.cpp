@@ -141,7 +141,7 @@ TEST_P(SequenceOperationsTest, TheGradientOfGeluAndOfALinearLayerAfterIt) {
 }
 
 TEST_P(SequenceOperationsTest, EmbeddingAddsATokensVectorAndItsPlaces) {
-    constexpr std::int64_t kSequences = 3, kLength = 5, kVocabulary = 7, kColumns = 9;
+    constexpr std::int64_t kSequences = 3, kLength = 5, kVocabulary = 7, kColumns = 41;
     const std::vector<std::int32_t> tokens{6, 0, 3, 3, 1, 3, 3, 3, 0, 6, 2, 1, 0, 6, 3};
     const auto table = numbers(kVocabulary * kColumns, 3), places = numbers((kLength + 2) * kColumns, 4);
     const auto dy = numbers(kSequences * kLength * kColumns, 5);
@@ -328,18 +328,19 @@ TEST_P(SequenceOperationsTest, AttentionAndItsGradient) {
 
 TEST_P(SequenceOperationsTest, FindsWhereDocumentsBegin) {
     constexpr std::int32_t kEnd = 9;
+    constexpr std::int64_t kSequences = 19;
     const std::set<std::int32_t> documents{0, 31, 32, 33, 69};
     for (const std::int64_t sequence : {1, 31, 33, 70}) {
         std::vector<std::int32_t> tokens;
-        for (std::int64_t row = 0; row < 3 * sequence; ++row) {
+        for (std::int64_t row = 0; row < kSequences * sequence; ++row) {
             const auto place = static_cast<std::int32_t>(row % sequence);
             // The second sequence has none.
             tokens.push_back(documents.contains(place) && row / sequence != 1 ? kEnd : place % 8);
         }
-        const Tensor starts = device().make(Type::i32, {3 * sequence});
-        device().document_starts(device().copy_of<std::int32_t>(Type::i32, {3, sequence}, tokens), kEnd,
-                                 starts);
-        auto expected = starts_of(3, sequence, documents);
+        const Tensor starts = device().make(Type::i32, {kSequences * sequence});
+        device().document_starts(device().copy_of<std::int32_t>(Type::i32, {kSequences, sequence}, tokens),
+                                 kEnd, starts);
+        auto expected = starts_of(kSequences, sequence, documents);
         std::fill_n(expected.begin() + sequence, sequence, 0);
         EXPECT_EQ(device().values_of<std::int32_t>(starts), expected);
     }
@@ -399,7 +400,7 @@ TEST_P(SequenceOperationsTest, AttentionOfVeryManyHeads) {
 }
 
 TEST_P(SequenceOperationsTest, CrossEntropyOfManyClassesInPlace) {
-    constexpr std::int64_t kRows = 5, kClasses = 1003;
+    constexpr std::int64_t kRows = 5, kClasses = 2309;  // more than a block takes at once, 16 bytes a thread
     const auto logits = numbers(kRows * kClasses, 16, -8, 8);
     const std::vector<std::int32_t> labels{0, 999, 500, 3, 7};
     const Tensor in = flowing({kRows, kClasses}, logits), metrics = device().make(Type::f64, {2});
