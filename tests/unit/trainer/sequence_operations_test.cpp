@@ -219,7 +219,9 @@ TEST_P(SequenceOperationsTest, LayerNormAndItsGradients) {
         device().layer_norm(tx, tw, floats({columns}, b), y, saved);
         expect_tensor(y, layer_norm(widened(x), widened(w), widened(b)), kTolerance, "layer norm");
 
-        const Tensor dx = flowing({rows, columns}, before), dw = floats({columns}), db = floats({columns});
+        // What the latter two hold before must not count.
+        const Tensor dx = flowing({rows, columns}, before), dw = floats({columns}, w),
+                     db = floats({columns}, b);
         device().layer_norm_backward(tx, tw, saved, flowing({rows, columns}, dy), dx, dw, db);
         // It adds to what was there.
         const auto loss = [&](const auto& at, const auto& weights, const auto& biases) {
@@ -229,6 +231,56 @@ TEST_P(SequenceOperationsTest, LayerNormAndItsGradients) {
                       slope_tolerance(type()));
         expect_slopes([&](const auto& at) { return loss(widened(x), at, widened(b)); }, w, values(dw), "w");
         expect_slopes([&](const auto& at) { return loss(widened(x), widened(w), at); }, b, values(db), "b");
+    }
+}
+
+// Rows of whole packs of 16 bytes in tensors that begin elsewhere, each of them alone.
+TEST_P(SequenceOperationsTest, TensorsMayBeginAnywhere) {
+    constexpr std::int64_t kRows = 6, kColumns = 16, kVocabulary = 4;
+    const std::vector<std::int32_t> tokens{3, 0, 1, 1, 2, 3};
+    const Tensor indices = device().copy_of<std::int32_t>(Type::i32, {2, 3}, tokens);
+    // Which tensor begins one number further on; 0: none.
+    const auto results = [&](int which) {
+        int number = 0;
+        const auto place = [&](const Shape& shape, std::uint64_t seed, Type of) {
+            const std::int64_t skip = ++number == which ? 1 : 0, count = elements_of(shape);
+            const auto all = random_values(skip + count, 0);
+            const Tensor room = of == Type::f32 ? floats({skip + count}, all) : flowing({skip + count}, all);
+            const Tensor tensor = room.view(skip, shape);
+            device().convert(of == Type::f32 ? floats(shape, random_values(count, seed))
+                                             : flowing(shape, numbers(count, seed)),
+                             tensor);
+            return tensor;
+        };
+        const Tensor table = place({kVocabulary, kColumns}, 1, type()),
+                     places = place({3, kColumns}, 2, type()), y = place({kRows, kColumns}, 3, type()),
+                     x = place({kRows, kColumns}, 4, type()), dy = place({kRows, kColumns}, 5, type()),
+                     dx = place({kRows, kColumns}, 6, type()), normed = place({kRows, kColumns}, 7, type()),
+                     w = place({kColumns}, 8, Type::f32), b = place({kColumns}, 9, Type::f32);
+        const Tensor saved = floats({kRows, 2}), d_table = floats({kVocabulary, kColumns}),
+                     d_places = floats({3, kColumns}), dw = floats({kColumns}), db = floats({kColumns}),
+                     d_weights = floats({kColumns, kColumns}), d_bias = floats({kColumns});
+        device().zero(x.first_rows(1));  // all of it alike
+        device().embed(indices, table, places, y);
+        device().embed_backward(indices, dy, d_table, d_places);
+        device().layer_norm(x, w, b, normed, saved);
+        device().layer_norm_backward(x, w, saved, dy, dx, dw, db);
+        device().linear_backward_parameters(dy, x, d_weights, d_bias);
+        std::vector<float> all;
+        for (const Tensor& one : {y, d_table, d_places, normed, dx, dw, db, d_bias}) {
+            const auto found = values(one);
+            all.insert(all.end(), found.begin(), found.end());
+        }
+        return all;
+    };
+    const auto expected = results(0);
+    for (int which = 1; which <= 9; ++which) {
+        const auto found = results(which);
+        ASSERT_EQ(found.size(), expected.size());
+        for (std::size_t i = 0; i < found.size(); ++i)
+            ASSERT_NEAR(found[i], expected[i],
+                        (type() == Type::bf16 ? 0.02 : 1e-5) * (1 + std::abs(expected[i])))
+                << which << ", " << i;
     }
 }
 
