@@ -141,7 +141,7 @@ TEST_P(SequenceOperationsTest, TheGradientOfGeluAndOfALinearLayerAfterIt) {
 }
 
 TEST_P(SequenceOperationsTest, EmbeddingAddsATokensVectorAndItsPlaces) {
-    constexpr std::int64_t kSequences = 3, kLength = 5, kVocabulary = 7, kColumns = 9;
+    constexpr std::int64_t kSequences = 3, kLength = 5, kVocabulary = 7, kColumns = 41;
     const std::vector<std::int32_t> tokens{6, 0, 3, 3, 1, 3, 3, 3, 0, 6, 2, 1, 0, 6, 3};
     const auto table = numbers(kVocabulary * kColumns, 3), places = numbers((kLength + 2) * kColumns, 4);
     const auto dy = numbers(kSequences * kLength * kColumns, 5);
@@ -219,7 +219,9 @@ TEST_P(SequenceOperationsTest, LayerNormAndItsGradients) {
         device().layer_norm(tx, tw, floats({columns}, b), y, saved);
         expect_tensor(y, layer_norm(widened(x), widened(w), widened(b)), kTolerance, "layer norm");
 
-        const Tensor dx = flowing({rows, columns}, before), dw = floats({columns}), db = floats({columns});
+        // What the latter two hold before must not count.
+        const Tensor dx = flowing({rows, columns}, before), dw = floats({columns}, w),
+                     db = floats({columns}, b);
         device().layer_norm_backward(tx, tw, saved, flowing({rows, columns}, dy), dx, dw, db);
         // It adds to what was there.
         const auto loss = [&](const auto& at, const auto& weights, const auto& biases) {
@@ -229,6 +231,56 @@ TEST_P(SequenceOperationsTest, LayerNormAndItsGradients) {
                       slope_tolerance(type()));
         expect_slopes([&](const auto& at) { return loss(widened(x), at, widened(b)); }, w, values(dw), "w");
         expect_slopes([&](const auto& at) { return loss(widened(x), widened(w), at); }, b, values(db), "b");
+    }
+}
+
+// Rows of whole packs of 16 bytes in tensors that begin elsewhere, each of them alone.
+TEST_P(SequenceOperationsTest, TensorsMayBeginAnywhere) {
+    constexpr std::int64_t kRows = 6, kColumns = 16, kVocabulary = 4;
+    const std::vector<std::int32_t> tokens{3, 0, 1, 1, 2, 3};
+    const Tensor indices = device().copy_of<std::int32_t>(Type::i32, {2, 3}, tokens);
+    // Which tensor begins one number further on; 0: none.
+    const auto results = [&](int which) {
+        int number = 0;
+        const auto place = [&](const Shape& shape, std::uint64_t seed, Type of) {
+            const std::int64_t skip = ++number == which ? 1 : 0, count = elements_of(shape);
+            const auto all = random_values(skip + count, 0);
+            const Tensor room = of == Type::f32 ? floats({skip + count}, all) : flowing({skip + count}, all);
+            const Tensor tensor = room.view(skip, shape);
+            device().convert(of == Type::f32 ? floats(shape, random_values(count, seed))
+                                             : flowing(shape, numbers(count, seed)),
+                             tensor);
+            return tensor;
+        };
+        const Tensor table = place({kVocabulary, kColumns}, 1, type()),
+                     places = place({3, kColumns}, 2, type()), y = place({kRows, kColumns}, 3, type()),
+                     x = place({kRows, kColumns}, 4, type()), dy = place({kRows, kColumns}, 5, type()),
+                     dx = place({kRows, kColumns}, 6, type()), normed = place({kRows, kColumns}, 7, type()),
+                     w = place({kColumns}, 8, Type::f32), b = place({kColumns}, 9, Type::f32);
+        const Tensor saved = floats({kRows, 2}), d_table = floats({kVocabulary, kColumns}),
+                     d_places = floats({3, kColumns}), dw = floats({kColumns}), db = floats({kColumns}),
+                     d_weights = floats({kColumns, kColumns}), d_bias = floats({kColumns});
+        device().zero(x.first_rows(1));  // all of it alike
+        device().embed(indices, table, places, y);
+        device().embed_backward(indices, dy, d_table, d_places);
+        device().layer_norm(x, w, b, normed, saved);
+        device().layer_norm_backward(x, w, saved, dy, dx, dw, db);
+        device().linear_backward_parameters(dy, x, d_weights, d_bias);
+        std::vector<float> all;
+        for (const Tensor& one : {y, d_table, d_places, normed, dx, dw, db, d_bias}) {
+            const auto found = values(one);
+            all.insert(all.end(), found.begin(), found.end());
+        }
+        return all;
+    };
+    const auto expected = results(0);
+    for (int which = 1; which <= 9; ++which) {
+        const auto found = results(which);
+        ASSERT_EQ(found.size(), expected.size());
+        for (std::size_t i = 0; i < found.size(); ++i)
+            ASSERT_NEAR(found[i], expected[i],
+                        (type() == Type::bf16 ? 0.02 : 1e-5) * (1 + std::abs(expected[i])))
+                << which << ", " << i;
     }
 }
 
@@ -328,18 +380,19 @@ TEST_P(SequenceOperationsTest, AttentionAndItsGradient) {
 
 TEST_P(SequenceOperationsTest, FindsWhereDocumentsBegin) {
     constexpr std::int32_t kEnd = 9;
+    constexpr std::int64_t kSequences = 19;
     const std::set<std::int32_t> documents{0, 31, 32, 33, 69};
     for (const std::int64_t sequence : {1, 31, 33, 70}) {
         std::vector<std::int32_t> tokens;
-        for (std::int64_t row = 0; row < 3 * sequence; ++row) {
+        for (std::int64_t row = 0; row < kSequences * sequence; ++row) {
             const auto place = static_cast<std::int32_t>(row % sequence);
             // The second sequence has none.
             tokens.push_back(documents.contains(place) && row / sequence != 1 ? kEnd : place % 8);
         }
-        const Tensor starts = device().make(Type::i32, {3 * sequence});
-        device().document_starts(device().copy_of<std::int32_t>(Type::i32, {3, sequence}, tokens), kEnd,
-                                 starts);
-        auto expected = starts_of(3, sequence, documents);
+        const Tensor starts = device().make(Type::i32, {kSequences * sequence});
+        device().document_starts(device().copy_of<std::int32_t>(Type::i32, {kSequences, sequence}, tokens),
+                                 kEnd, starts);
+        auto expected = starts_of(kSequences, sequence, documents);
         std::fill_n(expected.begin() + sequence, sequence, 0);
         EXPECT_EQ(device().values_of<std::int32_t>(starts), expected);
     }
@@ -399,7 +452,7 @@ TEST_P(SequenceOperationsTest, AttentionOfVeryManyHeads) {
 }
 
 TEST_P(SequenceOperationsTest, CrossEntropyOfManyClassesInPlace) {
-    constexpr std::int64_t kRows = 5, kClasses = 1003;
+    constexpr std::int64_t kRows = 5, kClasses = 2309;  // more than a block takes at once, 16 bytes a thread
     const auto logits = numbers(kRows * kClasses, 16, -8, 8);
     const std::vector<std::int32_t> labels{0, 999, 500, 3, 7};
     const Tensor in = flowing({kRows, kClasses}, logits), metrics = device().make(Type::f64, {2});

@@ -265,8 +265,7 @@ void CudaDevice::batch_norm_backward(const BatchNorm& norm, In x, In w, In saved
 
 void CudaDevice::copy_columns(In from, std::int64_t from_column, InOut to, std::int64_t to_column,
                               std::int64_t columns, Write write) {
-    constexpr std::int64_t kMostInY = 65535;
-    const dim3 blocks(blocks_for(columns), static_cast<unsigned>(std::min(from.rows(), kMostInY)));
+    const dim3 blocks(blocks_for(columns), static_cast<unsigned>(std::min(from.rows(), kMaxBlocksInY)));
     with_number(from.type(), [&]<typename T>(T) {
         launch("copying columns", copy_columns_kernel<T>, blocks, kThreads, from.data<T>() + from_column,
                from.columns(), to.data<T>() + to_column, to.columns(), from.rows(), columns,

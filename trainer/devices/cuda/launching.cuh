@@ -10,12 +10,11 @@
 #include <cstdint>
 
 #include "trainer/devices/cuda/cuda_device.hpp"
+#include "trainer/devices/cuda/most_blocks.cuh"
 
 namespace dp::trainer::kernels {
 
 inline constexpr int kThreads = 256;
-// More blocks gain nothing: each thread then strides by the size of the grid.
-inline constexpr std::int64_t kMaxBlocks = 4096;
 
 inline unsigned blocks_for(std::int64_t items) {
     return static_cast<unsigned>(std::clamp<std::int64_t>((items + kThreads - 1) / kThreads, 1, kMaxBlocks));
