@@ -94,7 +94,7 @@ class Communicator {
     // Whether the state of a training can be kept when a rank dies (training/survival.hpp): wait_all_reduces() succeeds only
     // if the step's sums are right on this rank, and a failed all_gather() leaves this rank's part as it was.
     virtual bool survives_deaths() const { return true; }
-    // With that: succeeds only if every earlier call gave the right numbers on this rank. Over NCCL a rank may get garbage
+    // Succeeds only if every earlier call gave the right numbers on this rank. Over NCCL a rank may get garbage
     // before it hears of a death. Every rank calls, before it relies on results.
     virtual Result<void> confirm() { return {}; }
 

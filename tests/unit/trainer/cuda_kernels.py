@@ -55,8 +55,9 @@ def ptx_of(binary):
 
 def short(names):
     """{mangled: name without namespaces and parameters}"""
-    plain = subprocess.run(["c++filt", "-p"], input="\n".join(names), capture_output=True, text=True, check=True).stdout.splitlines()
-    return {name: re.sub(r"(\w+|\(anonymous namespace\)|<unnamed>)::", "", one).replace("__nv_bfloat16", "bf16") for name, one in zip(names, plain)}
+    plain = subprocess.run(["c++filt", "-p"], input="\n".join(names), capture_output=True, text=True, check=True).stdout
+    return {name: re.sub(r"(\w+|\(anonymous namespace\)|<unnamed>)::", "", one).replace("__nv_bfloat16", "bf16")
+            for name, one in zip(names, plain.splitlines())}
 
 
 def resources(ptx, gpu, ptxas, folder):
@@ -64,12 +65,13 @@ def resources(ptx, gpu, ptxas, folder):
     source = os.path.join(folder, "kernels.ptx")
     with open(source, "w", encoding="utf-8") as file:
         file.write(ptx)
-    said = subprocess.run([ptxas, "-v", f"-arch=sm_{gpu}", source, "-o", os.path.join(folder, "kernels.cubin")], capture_output=True, text=True,
-                          check=True).stderr
+    command = [ptxas, "-v", f"-arch=sm_{gpu}", source, "-o", os.path.join(folder, "kernels.cubin")]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     found = {}
     for name, of in re.findall(r"Compiling entry function '(\S+)'(.*?)(?=Compiling entry function|\Z)", said, re.S):
-        number = lambda pattern, of=of: int((re.search(pattern, of) or [0, 0])[1])
-        found[name] = (number(r"Used (\d+) registers"), number(r"(\d+) bytes spill stores") + number(r"(\d+) bytes spill loads"), number(r"(\d+) bytes smem"))
+        registers, stores, loads, shared = (int((re.search(rf"{before}(\d+) {after}", of) or [0, 0])[1]) for before, after in (
+            ("Used ", "registers"), ("", "bytes spill stores"), ("", "bytes spill loads"), ("", "bytes smem")))
+        found[name] = (registers, stores + loads, shared)
     return found
 
 
@@ -85,7 +87,8 @@ def measure(module, ptxas):
             for name, body in bodies.items():
                 accesses = re.findall(r"\b(?:ld|st)\.global(\S*)", body)
                 wide = sum(bool(re.search(r"v4\.\w32|v2\.\w64", one)) for one in accesses)
-                rows[names[name]] |= {"instructions": len(re.findall(r";\n", body)), "wide": wide, "narrow": len(accesses) - wide, "spilled": 0, "shared": 0}
+                rows[names[name]] |= {"instructions": len(re.findall(r";\n", body)), "wide": wide, "narrow": len(accesses) - wide,
+                                      "spilled": 0, "shared": 0}
             for gpu in GPUS:
                 for name, (registers, spilled, shared) in resources(text, gpu, ptxas, folder).items():
                     row = rows[names[name]]
@@ -100,7 +103,9 @@ def version_of(ptxas):
 
 def written(table, version):
     lines = [TITLE.format(version), f"{'kernel':<58}" + "".join(f"{column:>14}" for column in COLUMNS)]
-    return "\n".join([*lines, *(f"{kernel:<58}" + "".join(f"{row[column]:>14}" for column in COLUMNS) for kernel, row in sorted(table.items()))]) + "\n"
+    for kernel, row in sorted(table.items()):
+        lines.append(f"{kernel:<58}" + "".join(f"{row[column]:>14}" for column in COLUMNS))
+    return "\n".join(lines) + "\n"
 
 
 def read(text):
@@ -110,7 +115,8 @@ def read(text):
 
 def compare(kept, now):
     """→ what is worse, a line each"""
-    worse = [f"{kernel}: not in the table" for kernel in now if kernel not in kept] + [f"{kernel}: gone" for kernel in kept if kernel not in now]
+    worse = [f"{kernel}: not in the table" for kernel in now.keys() - kept.keys()]
+    worse += [f"{kernel}: gone" for kernel in kept.keys() - now.keys()]
     for kernel in kept.keys() & now.keys():
         for column in COLUMNS:
             before, after = kept[kernel][column], now[kernel][column]
