@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Aborts something, once, that may hang in doing so (NCCL's communicator with a dead peer): in a thread, and
-// if that takes too long, for good. Thread-safe. Independent of NCCL, so that it can be tested without. For libdp-nccl
+// if that takes too long, for good. Thread-safe. Calls nothing of NCCL's, so that it can be tested without. For libdp-nccl
 // (nccl/nccl.cpp) and the trainer's CUDA module.
 #pragma once
 

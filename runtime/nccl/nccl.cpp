@@ -48,7 +48,8 @@ using std::chrono::milliseconds;
 // nodes. This bounds nodes whose NCCL networks do not reach each other, if no timeout was given.
 constexpr milliseconds kInitTimeout = std::chrono::minutes(2);
 
-// Several roots for a large communicator exist since NCCL 2.23. The same on all ranks, whose versions are compared.
+// Several roots for a large communicator exist since NCCL 2.23. The same on all ranks, whose versions are compared, but with
+// DP_PREFLIGHT=off.
 bool is_scalable() {
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 23, 0)
     return ncclCommInitRankScalable != nullptr;

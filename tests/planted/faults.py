@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The list of planted faults (faults.txt, whose first lines say how to write one): reads it, and applies a fault to a file's text.
-Pure; tests/mutants and tests/unit/planted_faults.py use it."""
+Pure; tests/mutants and tests/unit/package/planted_faults.py use it."""
 import collections
 import fnmatch
 import re

@@ -55,6 +55,7 @@ class GlooCommunicator final : public Communicator {
     Result<void> reduce_scatter(const Tensor& tensor) override {
         if (size() == 1) return {};
         if (tensor.type() == Type::bf16) return bf16_sums_.reduce_scatter(*this, tensor);
+        if (tensor.type() != Type::f32) return all_reduce(tensor, Reduction::sum);
         const auto part_of = [&](std::int64_t rank) { return shard_of(tensor.elements(), rank, size()); };
         const auto bytes_of = [](std::int64_t numbers) {
             return static_cast<std::size_t>(numbers) * sizeof(float);

@@ -66,6 +66,7 @@ class NodeCommunicator final : public Communicator {
     }
     Result<void> reduce_scatter(const Tensor& tensor) override {
         if (tensor.type() == Type::bf16) return bf16_sums_.reduce_scatter(*this, tensor);
+        if (tensor.type() != Type::f32) return all_reduce(tensor, Reduction::sum);
         if (place_.nodes > 1) return world_->reduce_scatter(tensor);
         return broken_off_unless(scatter_in_room(tensor));
     }

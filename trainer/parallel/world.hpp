@@ -69,8 +69,8 @@ class World {
     void leave_together();
 
     // The communicators of this rank for tensors of this device; World and device must outlive them. Every rank
-    // calls. Fails if the devices differ in kind. `shares_gpu` excludes NCCL, which wants one GPU per rank. `parallel`: of this
-    // world; `messages`: what the stages of a pipeline will send.
+    // calls. Fails if the devices differ in kind. `shares_gpu` excludes NCCL, which wants one GPU per rank; GPUs with the same PCI
+    // address (MIG instances) do so, too. `parallel`: of this world; `messages`: what the stages of a pipeline will send.
     Result<Groups> connect(Device& device, bool shares_gpu, const ModelParallel& parallel,
                            StageMessages messages = StageMessages::in_a_row);
     // Why it connected in a slower way, in one line for the user.

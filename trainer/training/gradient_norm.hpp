@@ -73,6 +73,7 @@ class GradientNorm {
         parts[static_cast<std::size_t>(ranks_.part())] = squares;
         device_.upload(parts.data(), parts_);
         DP_TRY(ranks_.sum_of_parts(parts_));
+        DP_TRY(ranks_.world.confirm());
         const auto all = device_.values_of<double>(parts_);
         return std::sqrt(std::accumulate(all.begin(), all.end(), 0.0));
     }

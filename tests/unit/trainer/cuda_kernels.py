@@ -9,6 +9,7 @@ import collections
 import ctypes
 import os
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -20,7 +21,7 @@ GPUS = (80, 90, 100)
 COLUMNS = [*(f"registers {gpu}" for gpu in GPUS), "spilled", "shared", "instructions", "wide", "narrow"]
 WORSE_IF_LESS = "wide"
 SKIPPED = 77
-TITLE = "of CUDA {}: registers of a thread for sm_80, sm_90 and sm_100, bytes that it spills, static shared memory of a block; PTX: " \
+TITLE = "of {}: registers of a thread for sm_80, sm_90 and sm_100, bytes that it spills, static shared memory of a block; PTX: " \
         "instructions, accesses of global memory of 16 bytes, and of fewer"
 
 
@@ -98,7 +99,7 @@ def measure(module, ptxas):
 
 def version_of(ptxas):
     said = subprocess.run([ptxas, "--version"], capture_output=True, text=True, check=True).stdout
-    return re.search(r"release (\S+),", said)[1]
+    return "CUDA " + re.search(r"release \S+, V(\S+)", said)[1]
 
 
 def written(table, version):
@@ -126,20 +127,22 @@ def compare(kept, now):
 
 
 def main(module, table, ptxas, *options):
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # leaves no folder
+    version, writes, text = version_of(ptxas), options == ("--write",), ""
+    if not writes:
+        with open(table, encoding="utf-8") as file:
+            text = file.read()
+        if text.splitlines()[0] != TITLE.format(version):
+            print(f"skipped: the table is {text.split(':')[0]}, and this is {version}")
+            return SKIPPED
     now = measure(module, ptxas)
     if not now:
         print(f"skipped: {module} has no PTX for sm_{GPUS[0]}: it was built for other GPUs")
         return SKIPPED
-    version = version_of(ptxas)
-    if options == ("--write",):
+    if writes:
         with open(table, "w", encoding="utf-8") as file:
             file.write(written(now, version))
         return 0
-    with open(table, encoding="utf-8") as file:
-        text = file.read()
-    if text.splitlines()[0] != TITLE.format(version):
-        print(f"skipped: the table is {text.split(':')[0]}, and this is CUDA {version}")
-        return SKIPPED
     worse = compare(read(text), now)
     print(*worse, f"{len(now)} kernels", sep="\n")
     return "some are worse than in the table; where that is meant, write it anew (--write)" if worse else 0

@@ -18,8 +18,9 @@ inline dnnl::memory::data_type onednn_type(Type type) {
 }
 
 // Without a slope oneDNN takes the maximum with 0, which makes NaN 0, and so hides that a training diverges. With one it multiplies what
-// is not above 0 by the slope, and NaN stays. What this adds to a sum is lost in its rounding.
-inline constexpr float kSlopeBelowZero = 1e-30f;
+// is not above 0 by the slope: NaN stays, and minus infinity, too. What this adds to a sum is lost in its rounding. (Much smaller, and
+// products with gradients would be denormal numbers, which are slow.)
+inline constexpr float kSlopeBelowZero = 1e-20f;
 
 inline void append_activation(dnnl::post_ops& after, Activation activation) {
     if (activation == Activation::none) return;

@@ -71,10 +71,6 @@ std::size_t workspace_of(const Plan& plan) {
     return std::max({plan.forward.memory, plan.backward_input.memory, plan.backward_parameters.memory});
 }
 
-std::string mebibytes(std::size_t bytes) {
-    return std::to_string(bytes >> 20) + " MiB";
-}
-
 int small(std::int64_t value) {
     return static_cast<int>(value);
 }
@@ -171,16 +167,13 @@ Try<void> CudaConvolutions::describe(const Convolution& c, std::int64_t rows, Pl
         d.cudnnSetConvolutionMathType(plan.convolution, is_bf16 ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH));
 }
 
-Try<CudaConvolutions::Room> CudaConvolutions::room() const {
+Try<std::size_t> CudaConvolutions::largest_workspace() const {
     std::size_t free = 0, total = 0;
     if (cudaMemGetInfo(&free, &total) != cudaSuccess)
         return dp::fail("the GPU does not say how much memory it has");
-    if (const auto limit = device_.memory().limit()) {
+    if (const auto limit = device_.memory().limit())
         total = std::min(total, static_cast<std::size_t>(*limit));
-        free = std::min(
-            free, static_cast<std::size_t>(std::max<std::int64_t>(*limit - device_.memory().held(), 0)));
-    }
-    return Room{total / kOfTheMemory, free};
+    return total / kOfTheMemory;
 }
 
 bool CudaConvolutions::choose_algorithms(std::size_t most, Plan& p) {
@@ -197,7 +190,7 @@ Try<Plan*> CudaConvolutions::plan(const Convolution& c, std::int64_t rows, Type 
     DP_TRY(open());
     const auto found = plans_.find({c, rows, type});
     if (found != plans_.end()) return &found->second;
-    const auto [most, free] = DP_TRY(room());
+    const std::size_t most = DP_TRY(largest_workspace());
     Plan plan;
     for (const Type in : {type, Type::f32}) {
         plan.type = in;
@@ -205,14 +198,9 @@ Try<Plan*> CudaConvolutions::plan(const Convolution& c, std::int64_t rows, Type 
             forget(plan);
             return tl::unexpected(std::move(described).error());
         }
-        const bool has_all = choose_algorithms(most, plan);
-        const std::size_t needed = has_all ? workspace_of(plan) : 0;
-        if (has_all && needed <= free) return &plans_.emplace(std::tuple(c, rows, type), plan).first->second;
+        if (choose_algorithms(most, plan))
+            return &plans_.emplace(std::tuple(c, rows, type), plan).first->second;
         forget(plan);
-        if (!has_all) continue;
-        device_.memory().note_exhausted();
-        return dp::fail("cuDNN needs a workspace of " + mebibytes(needed) + " for a convolution, and " +
-                        mebibytes(free) + " are free; give a smaller --batch-size");
     }
     return dp::fail("cuDNN has no deterministic fp32 algorithm for a convolution");
 }

@@ -51,11 +51,8 @@ class CudaConvolutions {
     // The plan for tensors of that type.
     Try<Plan*> plan(const Convolution& c, std::int64_t rows, Type type);
     Try<void> describe(const Convolution& c, std::int64_t rows, Plan& plan);
-    struct Room {
-        std::size_t most,
-            free;  // bytes: of a workspace that is taken where smaller ones are slower; that may still be taken
-    };
-    Try<Room> room() const;
+    // In bytes; a larger one is taken only where there is no smaller one.
+    Try<std::size_t> largest_workspace() const;
     // Returns false if cuDNN has nothing that may be taken.
     bool choose_algorithms(std::size_t most, Plan& plan);
     static void forget(Plan& plan);

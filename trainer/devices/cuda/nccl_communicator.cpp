@@ -63,7 +63,7 @@ class NcclCommunicator final : public Communicator {
     Result<void> join(dp_context* context) {
         DP_TRY(make_event(event_));
         const dp_world* world = dp_get_world(context);
-        rank_ = world->rank;
+        rank_ = world_rank_ = world->rank;
         size_ = world->size;
         if (!group_.members.empty()) {
             rank_ = std::ranges::find(group_.members, world->rank) - group_.members.begin();
@@ -73,9 +73,10 @@ class NcclCommunicator final : public Communicator {
         ticket_ = device_.make(Type::i64, {1});
         // NCCL allocates what its algorithms need with the first sums for which it takes them: before anybody reads how much memory
         // is left.
-        const Tensor large = device_.make(Type::f32, {kLargeSum});
-        DP_TRY(queue(large, Reduction::sum, device_.stream()));
+        large_ = device_.make(Type::f32, {kLargeSum});
+        DP_TRY(queue(large_, Reduction::sum, device_.stream()));
         DP_TRY(confirm());
+        large_ = {};
         for (const auto& [link, name, closes_ring] : kStageLinks) {
             if (group_.messages == StageMessages::none ||
                 (closes_ring && group_.messages != StageMessages::in_a_ring))
@@ -93,7 +94,7 @@ class NcclCommunicator final : public Communicator {
         if (comm_ != nullptr) end_communicator(comm_);
         for (const Link& one : links_)
             if (one.comm != nullptr) end_communicator(one.comm);
-        ticket_ = kept_ = {};
+        ticket_ = kept_ = large_ = {};  // freeing waits for the kernels that use them
         for (const Sent& one : sent_) cudaEventDestroy(one.sent);
         if (event_ != nullptr) cudaEventDestroy(event_);
         if (aside_ != nullptr) cudaStreamDestroy(aside_);
@@ -104,9 +105,7 @@ class NcclCommunicator final : public Communicator {
     void end_communicator(ncclComm_t comm) {
         // Destroying waits for the peers. If something has failed already they may be gone, so abort.
         const bool ended = dp_nccl_release(comm) == 0;
-        const auto abort = [this, comm] {
-            abort_or_exit(static_cast<std::uint32_t>(rank_), [comm] { ncclCommAbort(comm); });
-        };
+        const auto abort = [this, comm] { abort_or_exit(world_rank_, [comm] { ncclCommAbort(comm); }); };
         if (ended || failed_ || !device_.status()) return abort();
         ncclResult_t state = ncclCommFinalize(comm);
         if (state == ncclInProgress) state = settle(comm);
@@ -260,12 +259,14 @@ class NcclCommunicator final : public Communicator {
     const NcclGroup group_;
     const bool survives_;
     ncclComm_t comm_ = nullptr;
-    std::int64_t rank_ = 0, size_ = 1;
+    std::uint32_t world_rank_ = 0;
+    std::int64_t rank_ = 0, size_ = 1;  // in the group
     cudaStream_t aside_ = nullptr;
     cudaEvent_t event_ = nullptr;
     std::array<Link, std::size(kStageLinks)> links_;
     std::vector<Sent> sent_;
     Tensor ticket_;  // of confirm(): i64 [1]
+    Tensor large_;   // of join()
     Tensor kept_;    // this rank's part of what is gathered: parameters
     std::uint64_t confirmed_ = 0;
     bool failed_ = false;

@@ -23,9 +23,10 @@ inline std::string cuda_version_text(int version) {
 
 inline std::string no_visible_gpu_text(const std::optional<std::string>& visible) {
     if (!visible) return "no GPU is visible; check CUDA_VISIBLE_DEVICES and Slurm's --gres";
-    if (visible->empty())
-        return "no GPU is visible: CUDA_VISIBLE_DEVICES is empty; ask Slurm for GPUs (--gres=gpu:1), or "
-               "unset it";
+    // What Slurm sets for a step without GPUs.
+    if (visible->empty() || *visible == "NoDevFiles")
+        return "no GPU is visible: CUDA_VISIBLE_DEVICES is " + (visible->empty() ? "empty" : *visible) +
+               "; ask Slurm for GPUs (--gres=gpu:1), or unset it";
     return "no GPU is visible: CUDA_VISIBLE_DEVICES=" + *visible +
            " names none of this machine's; nvidia-smi -L lists them";
 }
@@ -60,6 +61,9 @@ inline std::string refusal_text(cudaError_t said, const std::string& in_words, c
                    "load "
                    "it anew";
         case cudaErrorUnknown:
+            return "the GPU is lost or broken, or nvidia-uvm is not loaded or not allowed to this job "
+                   "(/dev/nvidia-uvm): CUDA says " +
+                   in_words + "; see the kernel's log (dmesg, Xid)";
         case cudaErrorECCUncorrectable:
         case cudaErrorDeviceUninitialized:
             return "the GPU is lost or broken (" + in_words +

@@ -50,7 +50,14 @@ TEST(Refusals, SayWhatToDo) {
              "the GPU is taken: another process has it, and its compute mode lets one process use it "
              "(nvidia-smi "
              "-q -d COMPUTE); give each rank a GPU of its own, or change the mode"},
+        Case{cudaErrorNoDevice, GpuSituation{.visible = "NoDevFiles"},
+             "no GPU is visible: CUDA_VISIBLE_DEVICES is NoDevFiles; ask Slurm for GPUs (--gres=gpu:1), or "
+             "unset it"},
         Case{cudaErrorUnknown, unset,
+             "the GPU is lost or broken, or nvidia-uvm is not loaded or not allowed to this job "
+             "(/dev/nvidia-uvm): CUDA says "
+             "words; see the kernel's log (dmesg, Xid)"},
+        Case{cudaErrorDeviceUninitialized, unset,
              "the GPU is lost or broken (words); see nvidia-smi and the kernel's log (dmesg, Xid), and leave "
              "the "
              "node out (--exclude)"},
