@@ -260,16 +260,13 @@ DP_WIDE_VECTORS void pool_line(const Number* top, const Number* below, std::int6
     for (std::int64_t i = 0; i < count; ++i) {
         const float first = wide(top[2 * i]), second = wide(top[2 * i + 1]);
         const float third = wide(below[2 * i]), fourth = wide(below[2 * i + 1]);
-        // Of equals the first counts, and NaN above all. Without a branch, which would keep it from being vectorised.
-        const float larger = second > first ? second : first, upper = second != second ? second : larger;
-        const float largest = third > upper ? third : upper, most = third != third ? third : largest;
-        const int later = static_cast<int>(second > first) | static_cast<int>(second != second) |
-                          2 * (static_cast<int>(third > upper) | static_cast<int>(third != third)),
-                  last = 3 * (static_cast<int>(fourth > most) | static_cast<int>(fourth != fourth));
+        // Of equals the first counts. Without a branch, which would keep it from being vectorised.
+        const float upper = second > first ? second : first, most = third > upper ? third : upper;
+        const int later = static_cast<int>(second > first) | 2 * static_cast<int>(third > upper),
+                  last = 3 * static_cast<int>(fourth > most);
         constexpr std::uint32_t kWhich = 0x2210;  // of the first three, by `later`: 0, 1, 2, 2
         const int which = static_cast<int>(kWhich >> (4 * later)) & 3;
-        const float largest_of_all = fourth > most ? fourth : most;
-        store(fourth != fourth ? fourth : largest_of_all, y[i]);
+        store(fourth > most ? fourth : most, y[i]);
         picked[i] = static_cast<std::uint8_t>(last | which);
     }
 }

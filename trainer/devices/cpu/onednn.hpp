@@ -17,17 +17,12 @@ inline dnnl::memory::data_type onednn_type(Type type) {
     return type == Type::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 }
 
-// Without a slope oneDNN takes the maximum with 0, which makes NaN 0, and so hides that a training diverges. With one it multiplies what
-// is not above 0 by the slope: NaN stays, and minus infinity, too. What this adds to a sum is lost in its rounding. (Much smaller, and
-// products with gradients would be denormal numbers, which are slow.)
-inline constexpr float kSlopeBelowZero = 1e-20f;
-
 inline void append_activation(dnnl::post_ops& after, Activation activation) {
     if (activation == Activation::none) return;
 #if DNNL_VERSION_MAJOR >= 3
-    after.append_eltwise(dnnl::algorithm::eltwise_relu, kSlopeBelowZero, 0);
+    after.append_eltwise(dnnl::algorithm::eltwise_relu, 0, 0);
 #else
-    after.append_eltwise(1, dnnl::algorithm::eltwise_relu, kSlopeBelowZero, 0);
+    after.append_eltwise(1, dnnl::algorithm::eltwise_relu, 0, 0);
 #endif
 }
 

@@ -5,7 +5,7 @@
 
 namespace dp::trainer::kernels {
 
-// NaN stays NaN, as on the CPU; fmaxf would make it 0, and hide that a training diverges.
+// NaN stays NaN; fmaxf would make it 0, and hide that a training diverges. (oneDNN's on CPUs does.)
 __device__ inline float relu_of(float number) {
     return number < 0 ? 0.0f : number;
 }
