@@ -26,6 +26,15 @@ def start(cluster, *options, nodes=4, tasks=1, program=RANKS):
     return cluster.run(["srun", f"-N{nodes}", f"--ntasks-per-node={tasks}", "-m", "block", *options, *program], cwd="/home/alice", timeout=120)
 
 
+def start_full(cluster, *options):
+    """The nodes are one machine, on which other tests run: where one seems slower than the others, again."""
+    for _ in range(TRIES):
+        done = start(cluster, FULL, *options)
+        if not re.search(r"(memory|cores): node\d+ has ", done.stderr):
+            break
+    return done
+
+
 def ranks_of(done):
     return sorted(done.stdout.splitlines())
 
@@ -82,7 +91,7 @@ def test_a_node_with_another_mtu_is_named(four):
 
 def test_a_full_one_measures_the_links(four):
     for _ in range(TRIES):
-        done = start(four, FULL)
+        done = start_full(four)
         if "links: node" not in done.stderr:
             break
     assert done.returncode == 0 and len(ranks_of(done)) == 4, done.stderr
@@ -95,8 +104,8 @@ def test_a_full_one_measures_the_links(four):
 def test_a_node_behind_a_slow_link_is_named(four):
     slow = "tc qdisc add dev eth0 root tbf rate 1mbit burst 16kb latency 400ms"
     with planted_on(four, "node02", slow, "tc qdisc del dev eth0 root"):
-        refused = start(four, FULL)
-        spared = start(four, FULL, *SPARE)
+        refused = start_full(four)
+        spared = start_full(four, *SPARE)
     assert refused.returncode != 0 and NOT_FIT + "node02: links: node02 with all others: " in refused.stderr, refused.stderr
     assert "--exclude=node02" in refused.stderr
     assert spared.returncode == 0 and "it begins with spare node node04" in spared.stderr, spared.stderr
@@ -107,7 +116,7 @@ def test_a_node_behind_a_slow_link_is_named(four):
 def test_two_nodes_that_cannot_reach_each_other_are_named(four):
     four.cut("node03", "node04")
     try:
-        done = start(four, FULL)
+        done = start_full(four)
     finally:
         four.heal("node03")
     assert done.returncode != 0

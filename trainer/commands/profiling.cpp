@@ -50,7 +50,7 @@ std::vector<RankTimes> times_of_ranks(const Profile& mine, Device& device, Commu
     constexpr std::size_t kNumbers = 3;
     std::vector<double> numbers(static_cast<std::size_t>(ranks.size()) * kNumbers);
     const auto at = static_cast<std::size_t>(ranks.rank()) * kNumbers;
-    const RankTimes own{mine.median, mine.parts[static_cast<std::size_t>(Part::communication)],
+    const RankTimes own{mine.seconds, mine.parts[static_cast<std::size_t>(Part::communication)],
                         mine.parts[static_cast<std::size_t>(Part::load)]};
     numbers[at] = own.step;
     numbers[at + 1] = own.communication;

@@ -66,7 +66,7 @@ struct MemoryProfile {
     std::int64_t peak_bytes() const;
 };
 
-// A rank's seconds of a step: the longest waits for nobody. All 0: it has no profile.
+// A rank's seconds of a step, as those above, means: the longest waits for nobody. All 0: it has no profile.
 struct RankTimes {
     double step = 0, communication = 0, load = 0;
 };
