@@ -17,7 +17,7 @@
 
 #include "devices.hpp"
 #include "full_mesh.hpp"
-#include "trainer/base/bfloat16.hpp"
+#include "scattered_bf16.hpp"
 #include "trainer/base/partition.hpp"
 
 #if defined(__SANITIZE_THREAD__)
@@ -199,28 +199,8 @@ TEST(GlooCommunicator, ScattersSumsInWorldsOfAnySizeInTheOrderOfTheRanks) {
     }
 }
 
-// Added in f32 and rounded once.
 TEST(GlooCommunicator, ScattersSumsOfBf16) {
-    run_world(3, [&](Communicator& ranks) {
-        const auto device = open_cpu(1);
-        constexpr std::int64_t kCount = 1000, kRanks = 3;
-        const Shard mine = shard_of(kCount, ranks.rank(), kRanks);
-        const Tensor tensor = device->make(Type::bf16, {kCount});
-        std::vector<float> sums(kCount);
-        for (std::int64_t rank = 0; rank < kRanks; ++rank)
-            for (std::int64_t i = 0; i < kCount; ++i) {
-                const Bfloat16 number =
-                    to_bfloat16(static_cast<float>(i) / 7.0f + static_cast<float>(rank) / 3.0f);
-                sums[static_cast<std::size_t>(i)] += to_float(number);
-                if (rank == ranks.rank()) tensor.data<Bfloat16>()[i] = number;
-            }
-        const auto done = ranks.reduce_scatter(tensor);
-        ASSERT_TRUE(done) << done.error().message;
-        for (std::int64_t i = mine.first; i < mine.first + mine.count; ++i)
-            EXPECT_EQ(to_float(tensor.data<Bfloat16>()[i]),
-                      to_float(to_bfloat16(sums[static_cast<std::size_t>(i)])))
-                << i;
-    });
+    run_world(3, [](Communicator& ranks) { expect_bf16_sums_to_scatter(ranks); });
 }
 
 TEST(GlooCommunicator, ARankThatLeavesEndsWhatTheOthersDoWithAnError) {

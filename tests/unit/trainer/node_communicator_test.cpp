@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "node_world.hpp"
+#include "scattered_bf16.hpp"
 #include "scratch.hpp"
 #include "trainer/base/bfloat16.hpp"
 
@@ -170,30 +171,12 @@ TEST(NodeCommunicatorTest, GathersAndScattersOnOneNodeAndBetweenNodes) {
         });
 }
 
-// Added in f32 and rounded once.
 TEST(NodeCommunicatorTest, ScattersSumsOfBf16) {
     as_threads(3, [&](auto& store, int rank) {
         const auto device = open_cpu(1);
         const auto shared = join_nodes(store, {0, 0, 0}, rank, *device);
         ASSERT_TRUE(shared) << shared.error().message;
-        Communicator& ranks = *shared->communicator;
-        constexpr std::int64_t kCount = 1000, kRanks = 3;
-        const Shard mine = shard_of(kCount, ranks.rank(), kRanks);
-        const Tensor tensor = device->make(Type::bf16, {kCount});
-        std::vector<float> sums(kCount);
-        for (std::int64_t other = 0; other < kRanks; ++other)
-            for (std::int64_t i = 0; i < kCount; ++i) {
-                const Bfloat16 number =
-                    to_bfloat16(static_cast<float>(i) / 7.0f + static_cast<float>(other) / 3.0f);
-                sums[static_cast<std::size_t>(i)] += to_float(number);
-                if (other == rank) tensor.data<Bfloat16>()[i] = number;
-            }
-        const auto done = ranks.reduce_scatter(tensor);
-        ASSERT_TRUE(done) << done.error().message;
-        for (std::int64_t i = mine.first; i < mine.first + mine.count; ++i)
-            EXPECT_EQ(to_float(tensor.data<Bfloat16>()[i]),
-                      to_float(to_bfloat16(sums[static_cast<std::size_t>(i)])))
-                << i;
+        expect_bf16_sums_to_scatter(*shared->communicator);
     });
 }
 
