@@ -121,8 +121,14 @@ nlohmann::ordered_json info_json(const Options& options, std::int64_t parameters
             {"flops_per_sample", flops}};
 }
 
+constexpr std::int64_t kMostAccumulated = 1000;  // batches, whose operations are kept
+
 // --roofline is of what one GPU does.
-Result<void> check_is_whole(const Options& options) {
+Result<void> check_roofline(const Options& options) {
+    if (options.training.accumulate > kMostAccumulated)
+        return fail(Fault::usage,
+                    "--roofline is of a step of at most {} batches; give a smaller --accumulate than {}",
+                    kMostAccumulated, options.training.accumulate);
     for (const char* name :
          {"--ranks", "--ranks-per-node", "--tensor-parallel", "--pipeline-parallel", "--sequence-parallel"})
         if (options.gave(name))
@@ -189,7 +195,7 @@ Result<void> info(const Options& given) {
     DP_TRY(fit(options, vocabulary));
     DP_TRY(choose_documents(options));
     if (options.info.roofline) {
-        DP_TRY(check_is_whole(options));
+        DP_TRY(check_roofline(options));
         const auto whole = make_model(chosen, options.shape);
         DP_TRY(check_countable(chosen, *whole, options.training.batch));
         return show_roofline(chosen, options, 3 * whole->forward_flops_per_sample(),

@@ -10,8 +10,8 @@
 
 namespace dp::trainer {
 
-// Records the step that one rank takes alone. `recorder` is of the first step, and has recorded nothing. What a step does about the norm
-// of its gradients it does for a norm of 0: they are not clipped.
+// Records the step that one rank takes alone. `recorder` is of the first step, and has recorded nothing. The norm of the gradients
+// is 0, so they are not clipped.
 Result<void> record_paper_step(const ModelInfo& info, const ModelShape& shape, const Settings& settings,
                                ProfileRecorder& recorder);
 

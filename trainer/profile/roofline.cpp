@@ -16,54 +16,42 @@ constexpr double kAttainable = 3.0 / 3.35;  // of a GPU's memory bandwidth
 // Seconds from a kernel to the next, and of a kernel that has next to nothing to do.
 constexpr double kGap = 1.5e-6, kLeastKernel = 2e-6;
 
-// Which units do an operation's products.
-enum class Products : std::uint8_t { none, library, attention };
-
-// What our kernels, and the libraries, reach of a peak.
+// What an operation reaches of a peak, 0..1. A review of devices/cuda derived it, without a GPU, for GPT-2 124M in bf16 with 64 x
+// 1024 tokens on an H100 SXM, but for what is assumed. What is measured on one replaces it.
 struct Reached {
     Operation operation;
-    Products products;
-    double of_products;  // 0..1, of the units' peak
-    double of_memory;    // 0..1, of what is attainable
+    double of_products;  // of the units' peak
+    double of_memory;    // of what is attainable
     int kernels;         // of a call
 };
-
-// From the review of devices/cuda for GPT-2 124M in bf16 at batch 64 x 1024 tokens on an H100 SXM, made without a GPU; what is
-// measured on one replaces it. cuBLASLt: 620 of 989 TFLOP/s, for inner dimensions of 768, epilogues and power (of 580 to 690).
-// Attention: 1.24 TFLOP in 7 ms, and 3.1 TFLOP, for which it computes two of five products twice, in 26 ms. Cross-entropy: bound by
-// about 45 instructions a number, 3.3 G numbers in 9 ms. embed_backward: one block adds all rows of the commonest token.
-// Convolutions were not reviewed: assumed.
+// cuBLASLt: 620 of 989 TFLOP/s (580 to 690), for inner dimensions of 768, epilogues and power.
 constexpr double kLibrary = 620.0 / 989, kMemory = 0.92;
 constexpr std::array kReached{
-    Reached{Operation::linear, Products::library, kLibrary, kMemory, 1},
-    Reached{Operation::linear_add, Products::library, kLibrary, kMemory, 1},
-    Reached{Operation::linear_gelu, Products::library, kLibrary, kMemory, 1},
-    Reached{Operation::linear_backward_input, Products::library, kLibrary, kMemory, 1},
-    Reached{Operation::linear_gelu_backward_input, Products::library, kLibrary, kMemory, 1},
-    Reached{Operation::linear_backward_parameters, Products::library, kLibrary, kMemory, 3},
-    Reached{Operation::attention, Products::attention, 0.288, kMemory, 1},
-    Reached{Operation::attention_backward, Products::attention, 0.194, kMemory, 2},
-    Reached{Operation::convolve, Products::library, 0.4, kMemory, 1},
-    Reached{Operation::convolve_backward_input, Products::library, 0.4, kMemory, 1},
-    Reached{Operation::convolve_backward_parameters, Products::library, 0.4, kMemory, 3},
-    Reached{Operation::layer_norm, Products::none, 0, 0.9, 1},
-    Reached{Operation::layer_norm_backward, Products::none, 0, kMemory, 3},
-    Reached{Operation::softmax_cross_entropy, Products::none, 0, 0.73, 2},
-    Reached{Operation::embed_backward, Products::none, 0, 0.05, 4},
-    Reached{Operation::adam, Products::none, 0, 0.95, 1},
+    Reached{Operation::linear_backward_parameters, kLibrary, kMemory, 3},  // two for the bias
+    Reached{Operation::attention, 0.288, kMemory, 1},                      // 1.24 TFLOP in 7 ms
+    Reached{Operation::attention_backward, 0.194, kMemory, 2},  // 3.1 TFLOP in 26 ms: two products twice
+    Reached{Operation::convolve, 0.4, kMemory, 1},              // cuDNN: assumed, as the next two
+    Reached{Operation::convolve_backward_input, 0.4, kMemory, 1},
+    Reached{Operation::convolve_backward_parameters, 0.4, kMemory, 3},
+    Reached{Operation::layer_norm, 0, 0.9, 1},
+    Reached{Operation::layer_norm_backward, 0, kMemory, 3},
+    Reached{Operation::softmax_cross_entropy, 0, 0.73, 2},  // about 45 instructions a number: 3.3 G in 9 ms
+    Reached{Operation::embed_backward, 0, 0.05, 4},         // one block adds all rows of the commonest token
+    Reached{Operation::adam, 0, 0.95, 1},
 };
 // In fp32, of the units' peak: assumed.
 constexpr double kLibraryFp32 = 0.8, kAttentionFp32 = 0.25;
 
 Reached reached_by(Operation operation) {
     const auto* row = std::ranges::find(kReached, operation, &Reached::operation);
-    return row != kReached.end() ? *row : Reached{operation, Products::none, 0, kMemory, 1};
+    return row != kReached.end() ? *row : Reached{operation, kLibrary, kMemory, 1};
 }
 
 // Seconds of products at what is reached of the peak.
 double product_seconds(const Work& work, const Reached& reached, const DeviceModel& model, Type type) {
     if (work.flops == 0) return 0;
-    const bool is_attention = reached.products == Products::attention;
+    const bool is_attention =
+        work.operation == Operation::attention || work.operation == Operation::attention_backward;
     if (type != Type::bf16) return work.flops / (model.fp32 * (is_attention ? kAttentionFp32 : kLibraryFp32));
     return work.flops / ((is_attention ? model.mma_sync : model.bf16) * reached.of_products);
 }

@@ -22,12 +22,12 @@ namespace dp::trainer {
 struct DeviceModel {
     std::string_view name, product;
     double bf16;      // of tensor cores
-    double mma_sync;  // what of it the instruction mma.sync reaches, which attention's kernels use
+    double mma_sync;  // what of that the instruction mma.sync reaches, by which attention's kernels multiply
     double fp32;      // without tensor cores: fp32 is not rounded to TF32 here
     double memory;
 };
-// Hopper's tensor cores want wgmma: by mma.sync they reach 62 % of their peak (Luo et al. 2024, "Benchmarking and Dissecting the Nvidia
-// Hopper GPU Architecture via Microbenchmarking"). Of Blackwell's, which want tcgen05, the same is assumed per SM and clock.
+// On Hopper mma.sync reaches 62 % of the tensor cores' peak, for which wgmma is needed (Luo et al. 2024, "Benchmarking and
+// Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking"). On Blackwell as much for each SM and clock is assumed.
 inline constexpr std::array<DeviceModel, 5> kDeviceModels{{
     {"h100", "H100 SXM", 989e12, 613e12, 67e12, 3.35e12},
     {"h200", "H200 SXM", 989e12, 613e12, 67e12, 4.8e12},

@@ -1,24 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a step takes on a GPU, on paper: `trainer info --roofline`, and beside it what `measure-performance --per-operation` measures.
+// What a step takes on a GPU, on paper: `trainer info --roofline`. And beside it what is measured: `trainer measure-performance
+// --per-operation`.
 #include "trainer/profile/roofline.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
+#include <cstdlib>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
+#include "recording.hpp"
 #include "small_models.hpp"
 #include "trainer/commands/run.hpp"
 #include "trainer/devices/cpu/cpu.hpp"
+#include "trainer/devices/open.hpp"
 #include "trainer/profile/paper_step.hpp"
 #include "trainer/profile/profile.hpp"
 
 namespace dp::trainer {
 namespace {
 
-using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -154,17 +160,6 @@ std::map<std::string, std::vector<double>> operations_of(const ProfileRecorder& 
     return all;
 }
 
-// Records the second step there.
-class SecondStep final : public Observer {
- public:
-    explicit SecondStep(ProfileRecorder& recorder) : recorder_(recorder) {}
-    void on_step_begin() override { recorder_.on_step_begin(); }
-    void on_step(std::int64_t, std::int64_t, const Schedule&) override { recorder_.on_step(); }
-
- private:
-    ProfileRecorder& recorder_;
-};
-
 TEST(PaperStep, HasTheOperationsOfAStepOnADevice) {
     for (const ModelInfo& info : kModels)
         for (const bool is_other : {false, true}) {
@@ -186,7 +181,7 @@ TEST(PaperStep, HasTheOperationsOfAStepOnADevice) {
             ASSERT_TRUE(recorded) << recorded.error().message;
             const auto device = open_cpu(1, &real.log());
             const auto model = info.make(small);
-            SecondStep observer(real);
+            Recording observer(real);
             real.follow(model->parameters(), Ranks::alone(), device->memory(), 2);
             const auto done =
                 repeat_step(info, *model, data_for(info), settings, *device, Ranks::alone(), 2, observer);
@@ -232,7 +227,7 @@ TEST_F(Reviewed, FlopsAreThoseOfMfuButForWhatItDefinesOtherwise) {
         if (one.shape.size() == 1) no_factors += static_cast<double>(elements_of(one.shape));
     // The logits of 7 tokens that do not exist make products of whole 16 bytes.
     const double spare = 7 * c;
-    // MFU counts 6 products of half the scores. There are 7, the scores once more in the backward pass, and a token sees itself, too.
+    // MFU counts 6 products of half the scores. There are 7, as the backward pass makes the scores again, and a token sees itself.
     const double scores = layers * c * (7 * (t + 1) - 6 * t);
     EXPECT_DOUBLE_EQ(on("h100").sum.flops, mfu + tokens * (6 * (spare - no_factors) + scores));
 }
@@ -332,6 +327,8 @@ TEST(RooflineCommand, RefusesWhatDoesNotFitInOneLine) {
         {{"--ranks-per-node=2"}, "leave --ranks-per-node out"},
         {{"--tensor-parallel=2"}, "leave --tensor-parallel out"},
         {{"--pipeline-parallel=2"}, "leave --pipeline-parallel out"},
+        {{"--accumulate=1001"},
+         "--roofline is of a step of at most 1000 batches; give a smaller --accumulate"},
         {{"--device=cpu"},
          "--roofline is of a GPU; leave --device=cpu out, or measure with `trainer measure-performance "
          "--per-operation`"},
@@ -354,6 +351,13 @@ TEST(RooflineCommand, RefusesWhatDoesNotFitInOneLine) {
         EXPECT_THAT(done.error().message, HasSubstr(says));
         EXPECT_THAT(done.error().message, Not(HasSubstr("\n")));
     }
+    // What has no addresses either.
+    const auto done = info(
+        *parse_options({"info", "--model=gpt", "--roofline", "--batch-size=1000000", "--seq-length=65536"})
+             .options);
+    ASSERT_FALSE(done);
+    EXPECT_EQ(done.error().fault, Fault::device);
+    EXPECT_THAT(done.error().message, HasSubstr("out of memory allocating "));
     const Parsed alone = parse_options({"info", "--device-model=h200"});
     EXPECT_THAT(alone.text, HasSubstr("--device-model requires --roofline"));
     const Parsed elsewhere = parse_options({"--roofline"});
@@ -378,6 +382,21 @@ TEST(PerOperation, ShowsWhatIsMeasuredBesideTheFloorOfThisCpu) {
     EXPECT_GT(rows.at("linear").at("measured_seconds"), 0);
     EXPECT_GT(rows.at("linear").at("floor_seconds"), 0);
     EXPECT_TRUE(rows.at("linear").at("predicted_seconds").is_null());
+}
+
+TEST(PerOperation, OfAGpuOfTheTableIsShownBesideWhatIsPredicted) {
+    const auto cuda = open_cuda({});
+    const bool is_known = cuda && device_model_of((*cuda)->description()) != nullptr;
+    if (!is_known && std::getenv("DP_TESTS_REQUIRE_CUDA") != nullptr) FAIL() << "no GPU of the table";
+    if (!is_known) GTEST_SKIP() << "not run: no GPU of the table here, nor one that is emulated";
+    const std::string printed = printed_by({"measure-performance", "--model=linear", "--device=cuda",
+                                            "--iterations=1", "--warmup=1", "--no-cache", "--per-operation"});
+    EXPECT_THAT(printed, HasSubstr("operations of a step; the floor is by the data sheet of the "));
+    EXPECT_THAT(printed, HasSubstr("predicted, ms  measured, ms"));
+    for (const auto& one : last_line(printed).at("operations")) {
+        EXPECT_GT(one.at("measured_seconds"), 0) << one;
+        EXPECT_GT(one.at("predicted_seconds"), one.at("floor_seconds")) << one;
+    }
 }
 
 TEST(PerOperation, RecordsStepsBehindThoseThatAreTimed) {
