@@ -63,7 +63,7 @@ bool is_work(Operation operation) {
 }
 
 Bound larger(std::initializer_list<Bound> bounds) {
-    const Bound most = std::ranges::max(bounds, {}, &Bound::seconds);
+    const Bound most = std::max(bounds, [](const Bound& a, const Bound& b) { return a.seconds < b.seconds; });
     return most.seconds > 0 ? most : Bound{};
 }
 

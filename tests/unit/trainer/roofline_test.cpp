@@ -314,9 +314,9 @@ TEST(RooflineCommand, HasARowForEachOperationAndEndsWithALineForPrograms) {
 }
 
 TEST(RooflineCommand, OfALargeModelTakesNoMemory) {
-    const std::string printed = printed_by(
-        {"info", "--roofline", "--model=gpt", "--gpt-size=1.5B", "--batch-size=256", "--seq-length=4096"});
-    EXPECT_GT(last_line(printed).at("step_seconds"), 10);
+    const std::string printed =
+        printed_by({"info", "--roofline", "--model=gpt", "--gpt-size=1.5B", "--batch-size=32"});
+    EXPECT_GT(last_line(printed).at("step_seconds"), 1);
 }
 
 TEST(RooflineCommand, RefusesWhatDoesNotFitInOneLine) {
