@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `trainer info`: parameters, memory and FLOPs of a model, from its declaration and what a device copies.
+// `trainer info`: parameters, memory and FLOPs of a model, from its declaration and what a device copies; or its roofline.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

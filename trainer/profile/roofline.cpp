@@ -114,6 +114,8 @@ std::string_view name_of(Limit limit) {
 Work work_of(const LoggedOperation& one, const OperationLog& log) {
     const auto use = [&](std::uint32_t i) { return i < one.uses ? log.uses()[one.first_use + i].bytes : 0; };
     Work work{one.operation, one.flops, one.bytes, 0};
+    // All columns of the narrower tensor, in our models.
+    if (one.operation == Operation::copy_columns) work.bytes = 2 * std::min(use(0), use(1));
     // The sums of dy are the bias's gradient, the fourth tensor if there is one.
     if (one.operation == Operation::linear_backward_parameters && one.uses == 4) work.again = use(0);
     // x and dy once for dx, and once for the parameters' gradients.

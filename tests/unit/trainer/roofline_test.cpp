@@ -142,10 +142,12 @@ TEST(WorkOf, CountsWhatTheKernelsReadTwice) {
     (void)log.time(Operation::softmax_cross_entropy, 0,
                    {{&dy, Access::read}, {&x, Access::read}, {&y, Access::update}});
     (void)log.time(Operation::layer_norm, 0, {{&dy, Access::read}});
+    (void)log.time(Operation::copy_columns, 0, {{&dx, Access::rows}, {&saved, Access::rows}});
     std::vector<double> again;
     for (const LoggedOperation& one : log.operations())
         again.push_back(work_of(one, log).again / sizeof(float));
-    EXPECT_THAT(again, ::testing::ElementsAre(8, 0, 1 + 8, 8, 0));
+    EXPECT_THAT(again, ::testing::ElementsAre(8, 0, 1 + 8, 8, 0, 0));
+    EXPECT_EQ(work_of(log.operations().back(), log).bytes, 4 * (4 + 4)) << "the columns that are copied";
     EXPECT_EQ(work_of(log.operations()[0], log).flops, 3);
     EXPECT_EQ(work_of(log.operations()[0], log).bytes, 4 * (8 + 1 + 16 + 2));
 }
