@@ -15,7 +15,8 @@
 namespace dp::trainer {
 namespace {
 
-constexpr std::int64_t kSplitSteps = 20;  // whose parts are measured
+constexpr std::int64_t kSplitSteps = 20;    // whose parts are measured
+constexpr std::int64_t kRecordedSteps = 5;  // whose operations are
 
 using Clock = std::chrono::steady_clock;
 
@@ -28,17 +29,29 @@ double cpu_seconds() {
     return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
 }
 
+std::int64_t timed_steps(const MeasureOptions& options) {
+    return options.warmup + options.iterations + std::min(options.iterations, kSplitSteps);
+}
+
 // Times steps, and then the parts of kSplitSteps more, each of which the device finishes before the next.
 class Stopwatch final : public Observer {
  public:
-    Stopwatch(Device& device, const MeasureOptions& options)
-        : device_(device), warmup_(options.warmup), whole_(options.warmup + options.iterations) {}
+    Stopwatch(Device& device, const MeasureOptions& options, ProfileRecorder* recorder)
+        : device_(device),
+          recorder_(recorder),
+          warmup_(options.warmup),
+          whole_(options.warmup + options.iterations),
+          timed_(timed_steps(options)) {}
 
+    void on_step_begin() override {
+        if (recorder_ != nullptr) recorder_->on_step_begin();
+    }
     void on_phase(Phase next) override {
         if (splits_) take_phase();
         phase_ = next;
     }
     void on_step(std::int64_t, std::int64_t step, const Schedule&) override {
+        if (recorder_ != nullptr) recorder_->on_step();
         if (splits_) take_phase();
         device_.synchronize();
         const auto now = Clock::now();
@@ -49,7 +62,7 @@ class Stopwatch final : public Observer {
             phase_began_ = now;
         }
         step_began_ = now;
-        splits_ = step >= whole_;
+        splits_ = step >= whole_ && step < timed_;
     }
 
     const std::vector<double>& steps() const { return steps_; }  // seconds of each
@@ -58,7 +71,8 @@ class Stopwatch final : public Observer {
 
  private:
     Device& device_;
-    std::int64_t warmup_, whole_;
+    ProfileRecorder* recorder_;  // null: no operations are recorded
+    std::int64_t warmup_, whole_, timed_;
     bool splits_ = false;
     Phase phase_ = Phase::idle;
     Clock::time_point step_began_ = Clock::now(), phase_began_ = step_began_;
@@ -83,16 +97,21 @@ Result<double> sum_of_all_ranks(double number, Device& device, Communicator& com
 
 }  // namespace
 
+StepRange steps_to_record(const MeasureOptions& options) {
+    const std::int64_t timed = timed_steps(options);
+    return {timed + 1, timed + kRecordedSteps};
+}
+
 std::string time_text(double seconds) {
     return seconds < 1 ? fmt::format("{:.3f} ms", seconds * 1e3) : fmt::format("{:.3f} s", seconds);
 }
 
 Result<Measurement> measure(const ModelInfo& info, Model& model, const Dataset& data,
                             const Settings& settings, const MeasureOptions& options, Device& device,
-                            const Ranks& ranks) {
-    Stopwatch watch(device, options);
-    const std::int64_t steps =
-        options.warmup + options.iterations + std::min(options.iterations, kSplitSteps);
+                            const Ranks& ranks, ProfileRecorder* recorder) {
+    Stopwatch watch(device, options, recorder);
+    const std::int64_t steps = recorder != nullptr ? steps_to_record(options).last : timed_steps(options);
+    if (recorder != nullptr) recorder->follow(model.parameters(), ranks.data, device.memory(), steps);
     DP_TRY(repeat_step(info, model, data, settings, device, ranks, steps, watch));
 
     const double total = std::accumulate(watch.steps().begin(), watch.steps().end(), 0.0);
