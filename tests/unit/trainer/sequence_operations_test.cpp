@@ -403,7 +403,7 @@ TEST_P(SequenceOperationsTest, AttentionOfTensorsThatBeginAnywhere) {
             all.insert(all.begin(), static_cast<std::size_t>(skip), 7.0f);
             return flowing({skip + kRows * columns}, all).view(skip, {kRows, columns});
         };
-        const auto empty = [](std::int64_t columns) {
+        const auto empty = [&](std::int64_t columns) {
             return std::vector<float>(static_cast<std::size_t>(kRows * columns));
         };
         const Tensor in = place(3 * kColumns, qkv), y = place(kColumns, empty(kColumns)),

@@ -210,8 +210,14 @@ void CudaDevice::linear_backward_input(In dy, In w, Out dx) {
 }
 
 void CudaDevice::linear_backward_parameters(In dy, In x, Out dw, Out db, Write write) {
-    gemm_->multiply({dw.rows(), dw.columns(), dy.rows(), true, false, CUBLASLT_EPILOGUE_DEFAULT}, dy, x, dw,
-                    {.added = write == Write::add ? dw : Tensor{}});
+    Product product{dw.rows(), dw.columns(), dy.rows(), true, false, CUBLASLT_EPILOGUE_DEFAULT};
+    if (db && write == Write::set) {
+        // The product reads dy anyway, and can add up its rows beside.
+        product.epilogue = CUBLASLT_EPILOGUE_BGRADB;
+        if (gemm_->multiply(product, dy, x, dw, {.bias = db})) return;
+        product.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    }
+    gemm_->multiply(product, dy, x, dw, {.added = write == Write::add ? dw : Tensor{}});
     if (db) sum_rows(dy, write, db);
 }
 

@@ -45,6 +45,7 @@ struct Operation {
     bool has_bias() const {
         return is({CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_RELU_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS});
     }
+    bool has_bias_gradient() const { return is({CUBLASLT_EPILOGUE_BGRADB}); }
     bool has_auxiliary() const { return is({CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU}); }
 };
 struct Preference {
@@ -271,7 +272,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation_h
         dp::cuda_emulator::note(cudaErrorInvalidValue);
         return CUBLAS_STATUS_EXECUTION_FAILED;
     }
-    const void* bias = operation.has_bias() ? operation.bias : nullptr;
+    const void* bias = operation.has_bias() || operation.has_bias_gradient() ? operation.bias : nullptr;
     const void* auxiliary = operation.has_auxiliary() ? operation.auxiliary : nullptr;
     for (const void* place : {a, b, c, static_cast<const void*>(d), bias, auxiliary})
         require(reinterpret_cast<std::uintptr_t>(place) % chosen.alignment == 0,
@@ -288,9 +289,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation_h
         static_cast<char*>(workspace)[workspace_bytes - 1] = 1;
     }
     require(operation.epilogue == CUBLASLT_EPILOGUE_DEFAULT || operation.has_bias() ||
-                operation.epilogue == CUBLASLT_EPILOGUE_DGELU,
+                operation.has_bias_gradient() || operation.epilogue == CUBLASLT_EPILOGUE_DGELU,
             "an epilogue that is not emulated");
-    if (operation.has_bias())
+    if (operation.has_bias() || operation.has_bias_gradient())
         require(operation.bias != nullptr && operation.bias_type == layout.type,
                 "an epilogue without its bias");
     if (operation.has_auxiliary())
@@ -298,6 +299,14 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation_h
                     operation.auxiliary != nullptr &&
                     reinterpret_cast<std::uintptr_t>(operation.auxiliary) % 16 == 0,
                 "what GELU is kept for does not lie as the manual wants it");
+    if (operation.has_bias_gradient()) {  // the sums of b's columns, which replace what was there
+        for (std::int64_t column = 0; column < columns; ++column) {
+            double sum = 0;
+            for (std::int64_t k = 0; k < inner; ++k)
+                sum += right[static_cast<std::size_t>(k * columns + column)];
+            store(const_cast<void*>(operation.bias), operation.bias_type, column, sum);
+        }
+    }
     const double factor = *static_cast<const float*>(alpha), kept = *static_cast<const float*>(beta);
     std::vector<double> sums(static_cast<std::size_t>(columns));
     for (std::int64_t row = 0; row < rows; ++row) {
