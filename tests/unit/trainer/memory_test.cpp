@@ -186,12 +186,10 @@ TEST(MemoryEstimate, CountsByPart) {
     EXPECT_EQ(estimate_memory({*model, sharded, nullptr, 4}).optimizer, 2 * parameters / 4);
     EXPECT_EQ(estimate_memory({*model, sharded, nullptr, 7}).optimizer, 2 * 4 * 33600);
     EXPECT_EQ(estimate_memory({*model, sharded, nullptr, 4}).gradients, parameters);
-    // And a copy of another rank's part, with its values, and its gradients where they are clipped.
+    // And a copy of another rank's part, with its values.
     auto copied = sharded;
     copied.peer_copy = 1;
     EXPECT_EQ(estimate_memory({*model, copied, nullptr, 4}).optimizer, (2 + 3) * parameters / 4);
-    copied.clip = 1.0;
-    EXPECT_EQ(estimate_memory({*model, copied, nullptr, 4}).optimizer, (2 + 4) * parameters / 4);
     EXPECT_EQ(estimate_memory({*model, copied, nullptr, 1}).optimizer, 2 * parameters);
     // Where four ranks of a node share memory: a fourth, of the optimizer's state where that is not sharded.
     const Settings two_batches = settings_of(64, 2, Optimization::adam);

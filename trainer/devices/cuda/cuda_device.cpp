@@ -13,7 +13,9 @@
 #include <cstdlib>
 
 #include "trainer/devices/cuda/convolution.hpp"
+#include "trainer/devices/cuda/event_timestamps.hpp"
 #include "trainer/devices/cuda/gemm.hpp"
+#include "trainer/devices/cuda/pinned_download.hpp"
 #include "trainer/devices/cuda/refusals.hpp"
 #include "trainer/devices/cuda/sm_partition.hpp"
 #include "trainer/devices/cuda/timeline.hpp"
@@ -136,6 +138,10 @@ void CudaDevice::synchronize() {
     if (!failed() && check(cudaStreamSynchronize(stream_), "waiting for the GPU")) uploads_.empty();
 }
 
+std::unique_ptr<Timestamps> CudaDevice::make_timestamps() {
+    return std::make_unique<EventTimestamps>(*this);
+}
+
 // cudaFree waits for queued work, so nothing uses the memory any more.
 std::shared_ptr<void> CudaDevice::allocate(std::size_t bytes) {
     if (failed()) return nullptr;
@@ -186,6 +192,10 @@ void CudaDevice::download(In from, void* to) {
     check(cudaMemcpyAsync(to, from.data<void>(), from.bytes(), cudaMemcpyDeviceToHost, stream_),
           "copying from the GPU");
     synchronize();
+}
+
+std::unique_ptr<Download> CudaDevice::make_download(std::size_t bytes) {
+    return std::make_unique<PinnedDownload>(*this, bytes);
 }
 
 void CudaDevice::zero(Out tensor) {
