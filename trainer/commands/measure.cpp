@@ -7,6 +7,7 @@
 #include <array>
 #include <chrono>
 #include <ctime>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -28,28 +29,34 @@ double cpu_seconds() {
     return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
 }
 
-// Times steps, and then the parts of kSplitSteps more, each of which the device finishes before the next.
+// Times steps, as they follow each other on the device, and then the parts of kSplitSteps more, each of which the device finishes
+// before the next.
 class Stopwatch final : public Observer {
  public:
     Stopwatch(Device& device, const MeasureOptions& options)
-        : device_(device), warmup_(options.warmup), whole_(options.warmup + options.iterations) {}
+        : device_(device),
+          timestamps_(device.make_timestamps()),
+          warmup_(options.warmup),
+          whole_(options.warmup + options.iterations) {}
 
+    void on_step_begin() override {
+        if (made_ != warmup_) return;
+        timestamps_->take();
+        cpu_began_ = cpu_seconds();
+    }
     void on_phase(Phase next) override {
         if (splits_) take_phase();
         phase_ = next;
     }
     void on_step(std::int64_t, std::int64_t step, const Schedule&) override {
-        if (splits_) take_phase();
-        device_.synchronize();
-        const auto now = Clock::now();
-        if (step > warmup_ && step <= whole_) steps_.push_back(seconds_between(step_began_, now));
-        if (step == warmup_) cpu_began_ = cpu_seconds();
-        if (step == whole_) {
-            cpu_seconds_ = cpu_seconds() - cpu_began_;
-            phase_began_ = now;
-        }
-        step_began_ = now;
-        splits_ = step >= whole_;
+        made_ = step;
+        if (splits_) return take_phase();
+        if (step > warmup_) timestamps_->take();
+        if (step < whole_) return;
+        steps_ = timestamps_->between();
+        cpu_seconds_ = cpu_seconds() - cpu_began_;
+        phase_began_ = Clock::now();
+        splits_ = true;
     }
 
     const std::vector<double>& steps() const { return steps_; }  // seconds of each
@@ -58,10 +65,11 @@ class Stopwatch final : public Observer {
 
  private:
     Device& device_;
-    std::int64_t warmup_, whole_;
+    std::unique_ptr<Timestamps> timestamps_;  // around the steps that are measured
+    std::int64_t warmup_, whole_, made_ = 0;
     bool splits_ = false;
     Phase phase_ = Phase::idle;
-    Clock::time_point step_began_ = Clock::now(), phase_began_ = step_began_;
+    Clock::time_point phase_began_;
     std::vector<double> steps_;
     double cpu_began_ = 0, cpu_seconds_ = 0;
     double communication_ = 0, other_ = 0;

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How often a step of a training waits until the GPU has done all that was queued, so that the GPU is idle until the host has queued
-more: never, whatever decides about the step.
+more: never, whatever decides about the step, and whoever measures it.
 
 usage: waits.py TRAINER    LD_LIBRARY_PATH has the emulated GPU
 """
@@ -13,7 +13,7 @@ import tempfile
 TRAINER, = sys.argv[1:]
 FEW, MANY = 25, 45
 MODEL = ["--model=linear", "--device=cuda", "--samples=4000", "--batch-size=8"]
-TRAINING = [TRAINER, *MODEL, "--steps={}"]
+TRAINING, MEASURING = [TRAINER, *MODEL, "--steps={}"], [TRAINER, "measure-performance", *MODEL, "--warmup=1", "--iterations={}"]
 CASES = [  # command, and how often a step may wait
     (TRAINING, 0),
     ([*TRAINING, "--skip-bad-steps"], 0),
@@ -21,6 +21,7 @@ CASES = [  # command, and how often a step may wait
     ([*TRAINING, "--clip-grad=0.1", "--optimizer=sgd", "--accumulate=2"], 0),
     # An average is several operations, which cannot be skipped on the GPU.
     ([*TRAINING, "--clip-grad=0.1", "--ema-decay=0.9"], 1),
+    (MEASURING, 0),
 ]
 
 
