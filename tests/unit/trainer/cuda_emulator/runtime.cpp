@@ -69,6 +69,15 @@ void note(cudaError_t result) {
     if (result != cudaSuccess) last = result;
 }
 
+std::uintptr_t place_in_allocation(const void* place) {
+    const std::lock_guard lock(memory_mutex);
+    const auto address = reinterpret_cast<std::uintptr_t>(place);
+    const auto after = memory.upper_bound(const_cast<void*>(place));
+    if (after == memory.begin()) return address;
+    const auto& [begin, found] = *std::prev(after);
+    return place < found.end ? address - reinterpret_cast<std::uintptr_t>(begin) : address;
+}
+
 }  // namespace dp::cuda_emulator
 
 using namespace dp::cuda_emulator;
