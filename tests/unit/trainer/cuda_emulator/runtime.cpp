@@ -149,7 +149,10 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
     return cudaSuccess;
 }
 
+// With DP_CUDA_EMULATOR_PINNED=BYTES no more is locked at a time, as where RLIMIT_MEMLOCK says so.
 cudaError_t cudaHostAlloc(void** place, std::size_t bytes, unsigned) {
+    const char* most = std::getenv("DP_CUDA_EMULATOR_PINNED");
+    if (most != nullptr && bytes > std::strtoull(most, nullptr, 10)) return noted(cudaErrorMemoryAllocation);
     *place = std::malloc(bytes);
     return *place == nullptr ? noted(cudaErrorMemoryAllocation) : cudaSuccess;
 }
