@@ -96,6 +96,8 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu, OperationL
     DP_TRY(device->status());
     device->gemm_ = std::make_unique<Gemm>(*device);
     device->convolutions_ = std::make_unique<CudaConvolutions>(*device);
+    // At once: so all that is foreseen is also taken, and no operation waits until a smaller one is free.
+    device->workspace_of(kKernelsWorkspace);
     DP_TRY(device->status());
     if (log != nullptr)
         log->set_timeline(only_names ? name_ranges() : DP_TRY(open_timeline(device->stream_)));
