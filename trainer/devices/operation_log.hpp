@@ -91,6 +91,7 @@ struct Use {
 struct LoggedUse {
     std::uint32_t memory;  // in OperationLog::memories()
     Access access;
+    double bytes;  // of the tensor
 };
 
 struct LoggedOperation {
