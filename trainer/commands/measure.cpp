@@ -7,6 +7,7 @@
 #include <array>
 #include <chrono>
 #include <ctime>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -33,11 +34,13 @@ std::int64_t timed_steps(const MeasureOptions& options) {
     return options.warmup + options.iterations + std::min(options.iterations, kSplitSteps);
 }
 
-// Times steps, and then the parts of kSplitSteps more, each of which the device finishes before the next.
+// Times steps, as they follow each other on the device, and then the parts of kSplitSteps more, each of which the device finishes
+// before the next.
 class Stopwatch final : public Observer {
  public:
     Stopwatch(Device& device, const MeasureOptions& options, ProfileRecorder* recorder)
         : device_(device),
+          timestamps_(device.make_timestamps()),
           recorder_(recorder),
           warmup_(options.warmup),
           whole_(options.warmup + options.iterations),
@@ -45,6 +48,9 @@ class Stopwatch final : public Observer {
 
     void on_step_begin() override {
         if (recorder_ != nullptr) recorder_->on_step_begin();
+        if (made_ != warmup_) return;
+        timestamps_->take();
+        cpu_began_ = cpu_seconds();
     }
     void on_phase(Phase next) override {
         if (splits_) take_phase();
@@ -52,17 +58,20 @@ class Stopwatch final : public Observer {
     }
     void on_step(std::int64_t, std::int64_t step, const Schedule&) override {
         if (recorder_ != nullptr) recorder_->on_step();
+        made_ = step;
         if (splits_) take_phase();
-        device_.synchronize();
-        const auto now = Clock::now();
-        if (step > warmup_ && step <= whole_) steps_.push_back(seconds_between(step_began_, now));
-        if (step == warmup_) cpu_began_ = cpu_seconds();
-        if (step == whole_) {
-            cpu_seconds_ = cpu_seconds() - cpu_began_;
-            phase_began_ = now;
+        if (step < whole_) {
+            if (step > warmup_) timestamps_->take();
+            return;
         }
-        step_began_ = now;
-        splits_ = step >= whole_ && step < timed_;
+        if (step == whole_) {
+            timestamps_->take();
+            steps_ = timestamps_->between();
+            cpu_seconds_ = cpu_seconds() - cpu_began_;
+            phase_began_ = Clock::now();
+        }
+        device_.synchronize();
+        splits_ = step < timed_;
     }
 
     const std::vector<double>& steps() const { return steps_; }  // seconds of each
@@ -71,11 +80,12 @@ class Stopwatch final : public Observer {
 
  private:
     Device& device_;
-    ProfileRecorder* recorder_;  // null: no operations are recorded
-    std::int64_t warmup_, whole_, timed_;
+    std::unique_ptr<Timestamps> timestamps_;  // around the steps that are measured
+    ProfileRecorder* recorder_;               // null: no operations are recorded
+    std::int64_t warmup_, whole_, timed_, made_ = 0;
     bool splits_ = false;
     Phase phase_ = Phase::idle;
-    Clock::time_point step_began_ = Clock::now(), phase_began_ = step_began_;
+    Clock::time_point phase_began_;
     std::vector<double> steps_;
     double cpu_began_ = 0, cpu_seconds_ = 0;
     double communication_ = 0, other_ = 0;

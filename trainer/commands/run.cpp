@@ -496,7 +496,8 @@ class Generations {
                                ? nullptr
                                : compiled_->plan(values_of_plan(prepared_->options),
                                                  here_.omp_threads.has_value(), prepared_->device());
-        if (const auto line = compiled_->line(time_now()); is_first && line) report_.line(*line);
+        if (is_first && is_primary())
+            if (const auto line = compiled_->line(time_now())) report_.line(*line);
         watching_.on_phase(Phase::communication);
         const bool in_ring = prepared_->options.training.virtual_stages > 1;
         groups_ = DP_TRY(world_.connect(prepared_->device(), here_.gpu.is_part(), *parallel,

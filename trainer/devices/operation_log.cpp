@@ -9,7 +9,7 @@
 namespace dp::trainer {
 
 std::string_view name_of(Operation operation) {
-    static constexpr std::array<std::string_view, 53> kNames{"upload",
+    static constexpr std::array<std::string_view, 54> kNames{"upload",
                                                              "download",
                                                              "zero",
                                                              "gather",
@@ -49,6 +49,7 @@ std::string_view name_of(Operation operation) {
                                                              "add",
                                                              "scale",
                                                              "square_sum",
+                                                             "clip",
                                                              "sgd",
                                                              "adam",
                                                              "all_reduce",

@@ -62,6 +62,7 @@ enum class Operation : std::uint8_t {
     add,
     scale,
     square_sum,
+    clip,
     sgd,
     adam,
     all_reduce,

@@ -60,6 +60,7 @@ class PaperDevice : public Device {
     void add(In, InOut) override {}
     void scale(InOut, float) override {}
     void square_sum(In, Out) override {}
+    void clip(In, double, Out) override {}
     void sgd(InOut, In, InOut, SgdStep) override {}
     void adam(InOut, In, InOut, InOut, AdamStep) override {}
 

@@ -13,7 +13,9 @@
 #include <cstdlib>
 
 #include "trainer/devices/cuda/convolution.hpp"
+#include "trainer/devices/cuda/event_timestamps.hpp"
 #include "trainer/devices/cuda/gemm.hpp"
+#include "trainer/devices/cuda/pinned_download.hpp"
 #include "trainer/devices/cuda/refusals.hpp"
 #include "trainer/devices/cuda/sm_partition.hpp"
 #include "trainer/devices/cuda/timeline.hpp"
@@ -94,6 +96,8 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu, OperationL
     DP_TRY(device->status());
     device->gemm_ = std::make_unique<Gemm>(*device);
     device->convolutions_ = std::make_unique<CudaConvolutions>(*device);
+    // At once: so all that is foreseen is also taken, and no operation waits until a smaller one is free.
+    device->workspace_of(kKernelsWorkspace);
     DP_TRY(device->status());
     if (log != nullptr)
         log->set_timeline(only_names ? name_ranges() : DP_TRY(open_timeline(device->stream_)));
@@ -134,6 +138,10 @@ bool CudaDevice::check(cudaError_t result, const char* what) {
 
 void CudaDevice::synchronize() {
     if (!failed() && check(cudaStreamSynchronize(stream_), "waiting for the GPU")) uploads_.empty();
+}
+
+std::unique_ptr<Timestamps> CudaDevice::make_timestamps() {
+    return std::make_unique<EventTimestamps>(*this);
 }
 
 // cudaFree waits for queued work, so nothing uses the memory any more.
@@ -186,6 +194,10 @@ void CudaDevice::download(In from, void* to) {
     check(cudaMemcpyAsync(to, from.data<void>(), from.bytes(), cudaMemcpyDeviceToHost, stream_),
           "copying from the GPU");
     synchronize();
+}
+
+std::unique_ptr<Download> CudaDevice::make_download(std::size_t bytes) {
+    return std::make_unique<PinnedDownload>(*this, bytes);
 }
 
 void CudaDevice::zero(Out tensor) {

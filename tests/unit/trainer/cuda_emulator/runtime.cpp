@@ -69,6 +69,15 @@ void note(cudaError_t result) {
     if (result != cudaSuccess) last = result;
 }
 
+std::uintptr_t place_in_allocation(const void* place) {
+    const std::lock_guard lock(memory_mutex);
+    const auto address = reinterpret_cast<std::uintptr_t>(place);
+    const auto after = memory.upper_bound(const_cast<void*>(place));
+    if (after == memory.begin()) return address;
+    const auto& [begin, found] = *std::prev(after);
+    return place < found.end ? address - reinterpret_cast<std::uintptr_t>(begin) : address;
+}
+
 }  // namespace dp::cuda_emulator
 
 using namespace dp::cuda_emulator;
@@ -140,7 +149,10 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
     return cudaSuccess;
 }
 
+// With DP_CUDA_EMULATOR_PINNED=BYTES no more is locked at a time, as where RLIMIT_MEMLOCK says so.
 cudaError_t cudaHostAlloc(void** place, std::size_t bytes, unsigned) {
+    const char* most = std::getenv("DP_CUDA_EMULATOR_PINNED");
+    if (most != nullptr && bytes > std::strtoull(most, nullptr, 10)) return noted(cudaErrorMemoryAllocation);
     *place = std::malloc(bytes);
     return *place == nullptr ? noted(cudaErrorMemoryAllocation) : cudaSuccess;
 }
