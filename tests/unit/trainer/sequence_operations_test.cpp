@@ -208,9 +208,10 @@ std::vector<double> layer_norm(const std::vector<double>& x, const std::vector<d
     return y;
 }
 
+// Rows of few numbers and of more than 512 packs, and parts of 16 rows, the last of which is whole or not.
 TEST_P(SequenceOperationsTest, LayerNormAndItsGradients) {
-    for (const auto& [rows, columns] :
-         std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 2}, {3, 24}, {37, 513}, {200, 16}}) {
+    for (const auto& [rows, columns] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+             {1, 2}, {3, 24}, {37, 513}, {200, 16}, {3, 1030}, {16, 264}, {33, 8}}) {
         const auto x = numbers(rows * columns, 8, -3, 5), dy = numbers(rows * columns, 11),
                    before = numbers(rows * columns, 12);
         const auto w = random_values(columns, 9), b = random_values(columns, 10);

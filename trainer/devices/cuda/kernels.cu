@@ -38,18 +38,6 @@ __global__ void repeat_row_kernel(const T* row, std::int64_t count, std::int64_t
         y[i / columns * length + i % columns] = row[i % columns];
 }
 
-template <typename T>
-struct OwnNumber {
-    static constexpr int kSums = 1;
-    const T* in;
-    std::int64_t length;  // of a row, in memory
-    template <int kWidth>
-    __device__ void add(std::int64_t row, std::int64_t column, Numbers<kWidth> (&sums)[kSums]) const {
-        const auto numbers = read_pack<kWidth>(in + row * length + column);
-        for (int i = 0; i < kWidth; ++i) sums[0].at[i] += numbers.at[i];
-    }
-};
-
 struct Relu {
     __device__ float operator()(float x) const { return relu_of(x); }
 };
@@ -191,11 +179,17 @@ void CudaDevice::relu(InOut y) {
 }
 
 void CudaDevice::sum_rows(In in, Write write, InOut sum) {
-    const std::int64_t length = in.columns(), columns = sum.elements();
+    constexpr const char* kWhat = "summing the gradient of a bias";
+    constexpr std::int64_t kRowsAPart = 64, kMostParts = 128;
+    const std::int64_t rows = in.rows(), length = in.columns(), columns = sum.elements();
+    const RowParts split = row_parts(rows, kRowsAPart, kMostParts);
+    auto* parts = workspace<float>(split.count * columns);
     with_width(in.type(), std::gcd(length, columns), {in.data<void>()}, [&]<typename T>(T, auto width) {
-        sum_rows_of<width>(*this, "summing the gradient of a bias", OwnNumber<T>{in.data<T>(), length},
-                           in.rows(), columns, write, {sum.data<float>()});
+        launch(kWhat, sum_parts_of_rows_kernel<width, T>,
+               dim3(blocks_of_lanes(columns / width), static_cast<unsigned>(split.count)),
+               dim3(kSumLanes, kSumWarps), in, length, rows, columns / width, split.rows, parts);
     });
+    add_parts_of_rows(*this, kWhat, parts, split.count, columns, write, sum.data<float>());
 }
 
 void CudaDevice::relu_backward(In y, In dy, Out dx) {
