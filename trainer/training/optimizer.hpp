@@ -58,17 +58,22 @@ class Optimizer {
 
     // The part of the values that this rank updates.
     const Shard& part() const { return part_; }
-    // Updates them. `gradients` is as long as all values together.
+    // Updates them and their compute copy. `gradients` is as long as all values together.
     void step(const ParameterSet& parameters, const Tensor& gradients, double rate) {
-        step({parameters.values()}, parameters.decayed(), {gradients}, rate);
+        ++steps_;
+        update(part_, parameters, gradients, rate);
     }
-    // The same for values and gradients that may be those of its part alone. `decayed`: how many of all values, the
+    // The same for values and gradients that may be those of its part alone, without a copy. `decayed`: how many of all values, the
     // first ones, have weight decay.
-    void step(const Slice& values, std::int64_t decayed, const Slice& gradients, double rate);
+    void step(const Slice& values, std::int64_t decayed, const Slice& gradients, double rate) {
+        ++steps_;
+        update(part_, values, decayed, gradients, rate, {});
+    }
 
     // Repeats the last step for the part of a rank of this node that died before it.
     void update(const Shard& part, const ParameterSet& parameters, const Tensor& gradients, double rate) {
-        update(part, {parameters.values()}, parameters.decayed(), {gradients}, rate);
+        update(part, {parameters.values()}, parameters.decayed(), {gradients}, rate,
+               {parameters.narrow_copy()});
     }
 
     // The average begins with these values, before the first step. No average: does nothing.
@@ -94,7 +99,7 @@ class Optimizer {
 
     void average(const Tensor& values, const Tensor& ema);
     void update(const Shard& part, const Slice& values, std::int64_t decayed, const Slice& gradients,
-                double rate);
+                double rate, const Slice& copy);
 };
 
 }  // namespace dp::trainer

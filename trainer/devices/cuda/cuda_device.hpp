@@ -98,7 +98,7 @@ class CudaDevice : public Device {
     void scale(InOut x, float factor) override;
     void square_sum(In x, Out sums) override;
     void sgd(InOut parameters, In gradients, InOut velocity, SgdStep step) override;
-    void adam(InOut parameters, In gradients, InOut m, InOut v, AdamStep step) override;
+    void adam(InOut parameters, In gradients, InOut m, InOut v, AdamStep step, Out copy) override;
 
     // ---- for the other files of this folder
     cudaStream_t stream() const { return stream_; }

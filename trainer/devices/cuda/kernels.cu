@@ -133,18 +133,36 @@ __global__ void sgd_kernel(float* parameters, const float* gradients, float* vel
     }
 }
 
-// Reads 16 bytes and writes 12 per element.
-__global__ void adam_kernel(float* parameters, const float* gradients, float* m, float* v, std::int64_t count,
-                            AdamStep step) {
-    for (std::int64_t i = first_item(); i < count; i += stride()) {
-        const float gradient = gradients[i];
-        const float first = step.beta1 * m[i] + (1 - step.beta1) * gradient;
-        const float second = step.beta2 * v[i] + (1 - step.beta2) * gradient * gradient;
-        m[i] = first;
-        v[i] = second;
-        parameters[i] =
-            step.keep * parameters[i] - step.rate * first / (sqrtf(second) * step.root_scale + step.epsilon);
+struct AdamNumbers {
+    float* parameters;
+    const float* gradients;
+    float *m, *v;
+    Bf16* copy;  // or null
+
+    template <int kWidth>
+    __device__ void update(std::int64_t at, const AdamStep& step) const {
+        auto values = read_pack<kWidth>(parameters + at), first = read_pack<kWidth>(m + at),
+             second = read_pack<kWidth>(v + at);
+        const auto gradient = read_pack<kWidth>(gradients + at);
+        for (int i = 0; i < kWidth; ++i) {
+            first.at[i] = step.beta1 * first.at[i] + (1 - step.beta1) * gradient.at[i];
+            second.at[i] = step.beta2 * second.at[i] + (1 - step.beta2) * gradient.at[i] * gradient.at[i];
+            values.at[i] = step.keep * values.at[i] -
+                           step.rate * first.at[i] / (sqrtf(second.at[i]) * step.root_scale + step.epsilon);
+        }
+        write_pack(m + at, first);
+        write_pack(v + at, second);
+        write_pack(parameters + at, values);
+        if (copy != nullptr) write_pack(copy + at, values);
     }
+};
+
+// Reads 16 bytes and writes 12 per element, and 2 of the copy.
+template <int kWidth>
+__global__ void adam_kernel(AdamNumbers numbers, std::int64_t count, AdamStep step) {
+    const std::int64_t packs = count / kWidth;
+    for (std::int64_t i = first_item(); i < packs; i += stride()) numbers.update<kWidth>(i * kWidth, step);
+    for (std::int64_t i = packs * kWidth + first_item(); i < count; i += stride()) numbers.update<1>(i, step);
 }
 
 }  // namespace
@@ -261,10 +279,17 @@ void CudaDevice::sgd(InOut parameters, In gradients, InOut velocity, SgdStep ste
            step);
 }
 
-void CudaDevice::adam(InOut parameters, In gradients, InOut m, InOut v, AdamStep step) {
+void CudaDevice::adam(InOut parameters, In gradients, InOut m, InOut v, AdamStep step, Out copy) {
+    constexpr const char* kWhat = "a step of Adam";
+    constexpr int kWidth = kPacked<Bf16>;
     const std::int64_t count = parameters.elements();
-    launch("a step of Adam", adam_kernel, blocks_for(count), kThreads, parameters, gradients, m, v, count,
-           step);
+    const AdamNumbers numbers{parameters.data<float>(), gradients.data<float>(), m.data<float>(),
+                              v.data<float>(), copy.data<Bf16>()};
+    if (in_packs({numbers.parameters, numbers.gradients, numbers.m, numbers.v, numbers.copy})) {
+        launch(kWhat, adam_kernel<kWidth>, blocks_for(count / kWidth + 1), kThreads, numbers, count, step);
+    } else {
+        launch(kWhat, adam_kernel<1>, blocks_for(count), kThreads, numbers, count, step);
+    }
 }
 
 }  // namespace dp::trainer
