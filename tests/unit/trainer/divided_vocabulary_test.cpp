@@ -121,13 +121,14 @@ TEST_P(DividedVocabulary, HasTheLossAndTheGradientsOfTheWholeSoftmax) {
         EXPECT_GE(expected[1], 2) << "what is predicted among equals is not tested";
         const auto whole = values(gradient);
         const double rounding = type() == Type::bf16 ? 2 * kBfloat16Rounding : 0;
+        const float padding = representable({1e30f}).front();
 
         for (const std::int64_t ranks : ranks_that_divide(one)) {
             const auto parts = one.parts(ranks);
             std::vector<Tensor> logits;
             const Tensor notes = floats({ranks, kTokens * kSoftmaxNumbers});
             for (const Shard& part : parts) {
-                std::vector<float> rows(static_cast<std::size_t>(kTokens * stride), 1e30f);
+                std::vector<float> rows(static_cast<std::size_t>(kTokens * stride), padding);
                 for (std::int64_t row = 0; row < kTokens; ++row)
                     std::copy_n(numbers.begin() + row * words + part.first, part.count,
                                 rows.begin() + row * stride);
@@ -149,7 +150,9 @@ TEST_P(DividedVocabulary, HasTheLossAndTheGradientsOfTheWholeSoftmax) {
                     EXPECT_EQ(got[1], expected[1]);
                 }
                 const auto gradients = values(logits[rank]);
-                for (std::int64_t row = 0; row < kTokens; ++row)
+                for (std::int64_t row = 0; row < kTokens; ++row) {
+                    for (std::int64_t word = part.count; word < stride; ++word)
+                        ASSERT_EQ(gradients[static_cast<std::size_t>(row * stride + word)], padding);
                     for (std::int64_t word = 0; word < part.count; ++word) {
                         const auto there = static_cast<double>(
                             whole[static_cast<std::size_t>(row * words + part.first + word)]);
@@ -157,6 +160,7 @@ TEST_P(DividedVocabulary, HasTheLossAndTheGradientsOfTheWholeSoftmax) {
                                     1e-6 + rounding * std::abs(there))
                             << ranks << " ranks, row " << row << ", word " << part.first + word;
                     }
+                }
             }
         }
     }

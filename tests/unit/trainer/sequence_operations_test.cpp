@@ -476,6 +476,48 @@ TEST_P(SequenceOperationsTest, CrossEntropyOfManyClassesInPlace) {
                   slope_tolerance(type()));
 }
 
+// Rows that a GPU's block keeps in its shared memory, or only in bf16, or on some GPUs only; they begin anywhere, or all at a multiple of
+// 16 bytes.
+TEST_P(SequenceOperationsTest, CrossEntropyOfLongRows) {
+    constexpr std::int64_t kRows = 4;
+    constexpr float kScale = 4096;
+    for (const std::int64_t classes : {13001, 60000}) {
+        auto logits = numbers(kRows * classes, 18, -8, 7);
+        const std::vector<std::int32_t> labels{0, static_cast<std::int32_t>(classes - 1), 6001, 7};
+        const auto at = [&](std::size_t row, std::int64_t c) -> float& {
+            return logits[row * static_cast<std::size_t>(classes) + static_cast<std::size_t>(c)];
+        };
+        at(0, 0) = at(0, 9000) = at(1, classes - 1) = at(2, 6001) = at(2, 6000) =
+            8;  // there, another is in front
+        const Tensor in = flowing({kRows, classes}, logits), metrics = device().make(Type::f64, {2});
+        const Tensor targets = device().copy_of<std::int32_t>(Type::i32, {kRows, 1}, labels);
+        const Tensor elsewhere = flowing({1 + kRows * classes}).view(1, {kRows, classes});
+        device().softmax_cross_entropy(in, classes, targets, kScale, device().make(Type::f64, {2}),
+                                       elsewhere);
+        device().softmax_cross_entropy(in, classes, targets, 1, device().make(Type::f64, {2}), {});
+        device().softmax_cross_entropy(in, classes, targets, kScale, metrics, in);
+        EXPECT_EQ(values(elsewhere), values(in));
+        double loss = 0;
+        std::vector<double> gradient;
+        for (std::size_t row = 0; row < kRows; ++row) {
+            double total = 0;
+            for (std::int64_t c = 0; c < classes; ++c) total += std::exp(static_cast<double>(at(row, c)));
+            loss += std::log(total) - static_cast<double>(at(row, labels[row]));
+            for (std::int64_t c = 0; c < classes; ++c)
+                gradient.push_back(
+                    static_cast<double>(kScale) *
+                    (std::exp(static_cast<double>(at(row, c))) / total - (c == labels[row] ? 1 : 0)));
+        }
+        EXPECT_NEAR(device().values_of<double>(metrics)[0], loss, 1e-5 * loss);
+        EXPECT_EQ(device().values_of<double>(metrics)[1], 2);
+        expect_tensor(in, gradient, kTolerance, "gradient");
+        device().convert(flowing({kRows, classes}, logits), elsewhere);
+        device().softmax_cross_entropy(elsewhere, classes, targets, kScale, device().make(Type::f64, {2}),
+                                       elsewhere);
+        expect_tensor(elsewhere, gradient, kTolerance, "gradient of rows that begin one number further on");
+    }
+}
+
 TEST_P(SequenceOperationsTest, TheFirstOfTheLargestOfManyClassesIsTheAnswer) {
     constexpr std::int64_t kRows = 6, kClasses = 700;
     std::vector<float> logits(kRows * kClasses, -2.0f);

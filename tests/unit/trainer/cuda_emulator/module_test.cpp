@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the CUDA module decides: how NCCL reduces a tensor, in which words a GPU is refused, and into how many parts rows are split.
+// What the CUDA module decides: how NCCL reduces a tensor, in which words a GPU is refused, into how many parts rows are split,
+// and which are kept.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -9,6 +10,7 @@
 #include "trainer/devices/cuda/nccl_types.hpp"
 #include "trainer/devices/cuda/refusals.hpp"
 #include "trainer/devices/cuda/row_parts.hpp"
+#include "trainer/devices/cuda/shared_rows.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -92,6 +94,27 @@ TEST(RowParts, CoverAllRowsAndHaveRoom) {
     }
     EXPECT_EQ(kernels::row_parts(65536, 64, 128).count, 128);
     EXPECT_EQ(kernels::row_parts(65, 64, 128).count, 2);
+}
+
+TEST(SharedRows, AreThoseThatCachesDoNotHoldAndABlockDoes) {
+    constexpr std::size_t kOfH100 = 227 << 10, kOfA100 = 163 << 10, kOfL40 = 99 << 10;
+    struct Case {
+        std::int64_t numbers;
+        std::size_t size, most, bytes;
+    };
+    for (const auto& [numbers, size, most, bytes] : {Case{50257, 2, kOfH100, 100530},
+                                                     {50257, 2, kOfA100, 100530},
+                                                     {50257, 2, kOfL40, 100530},
+                                                     {50688, 2, kOfL40, 0},
+                                                     {50257, 4, kOfH100, 201044},
+                                                     {50257, 4, kOfA100, 0},
+                                                     {50257, 2, 100530 + 511, 0},
+                                                     {50257, 2, 100530 + 512, 100530},
+                                                     {12280, 2, kOfH100, 0},
+                                                     {12281, 2, kOfH100, 24578},
+                                                     {50257, 2, 0, 0}})
+        EXPECT_EQ(kernels::bytes_of_kept_row(numbers, size, most), bytes)
+            << numbers << ", " << size << ", " << most;
 }
 
 }  // namespace
