@@ -171,25 +171,36 @@ TEST_P(SequenceOperationsTest, EmbeddingAddsATokensVectorAndItsPlaces) {
     expect_tensor(to_places, d_places, kTolerance, "the places' gradient");
 }
 
-// [sequences, length, columns]: more columns than a block adds up at once, and more rows than it looks at.
+// [sequences, length, columns]: more columns than a block adds up at once, more rows than it looks at, and tokens of so many rows that
+// several blocks add them up: all over the batch, or one behind the other, in exactly as many.
 TEST_P(SequenceOperationsTest, EmbeddingsGradientOfManyRowsOfFewTokens) {
     constexpr std::int64_t kVocabulary = 5;
-    for (const auto& [sequences, length, columns] :
-         {std::array<std::int64_t, 3>{2, 300, 1030}, {3, 1500, 24}}) {
+    for (const auto& [sequences, length, columns, runs] :
+         {std::array<std::int64_t, 4>{2, 300, 1030, 1}, {3, 1500, 136, 1}, {1, 1100, 10, 512}}) {
         Random random(8, 0);
         std::vector<std::int32_t> tokens;
         for (int i = 0; i < sequences * length; ++i)  // 4 only in the first row
-            tokens.push_back(i == 0 ? 4 : static_cast<std::int32_t>(random.below(4)));
+            tokens.push_back(i == 0                 ? 4
+                             : i % runs != 1 % runs ? tokens.back()
+                                                    : static_cast<std::int32_t>(random.below(4)));
         const auto dy = numbers(sequences * length * columns, 9);
-        std::vector<double> expected(static_cast<std::size_t>(kVocabulary * columns));
+        // The gradients are added to what is there.
+        const auto before = random_values(kVocabulary * columns, 6);
+        auto expected = widened(before);
         const auto row_length = static_cast<std::size_t>(columns);
         for (std::size_t i = 0; i < dy.size(); ++i)
             expected[static_cast<std::size_t>(tokens[i / row_length]) * row_length + i % row_length] +=
                 static_cast<double>(dy[i]);
-        const Tensor d_table = floats({kVocabulary, columns}), d_places = floats({length, columns});
-        device().embed_backward(device().copy_of<std::int32_t>(Type::i32, {sequences, length}, tokens),
-                                flowing({sequences * length, columns}, dy), d_table, d_places);
+        const Tensor d_table = floats({kVocabulary, columns}, before), d_places = floats({length, columns}),
+                     indices = device().copy_of<std::int32_t>(Type::i32, {sequences, length}, tokens),
+                     d_vectors = flowing({sequences * length, columns}, dy);
+        device().embed_backward(indices, d_vectors, d_table, d_places);
         expect_tensor(d_table, expected, kTolerance, "the table's gradient");
+        const auto whole = values(d_table);
+        const Tensor d_part =
+            floats({2, columns}, {before.begin() + 2 * columns, before.begin() + 4 * columns});
+        device().embed_part_backward(indices, d_vectors, {2, 2}, d_part, d_places);
+        EXPECT_EQ(values(d_part), std::vector(whole.begin() + 2 * columns, whole.begin() + 4 * columns));
     }
 }
 
