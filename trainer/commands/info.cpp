@@ -163,8 +163,8 @@ Result<void> show_roofline(const ModelInfo& info, const Options& options, double
         info.name, gpu.product, name_of(training.precision), training.batch,
         training.accumulate > 1 ? fmt::format(" x {}", training.accumulate) : "", peaks.flops / 1e12,
         peaks.bytes / 1e12, gpu.memory / 1e12, roofline_text(roofline, false));
-    fmt::print("predicted: {:.0f} {}, MFU {:.1f} % of {:.3f} MFLOP a sample\n", throughput.rate,
-               throughput.unit, 100 * mfu, flops_per_sample / 1e6);
+    fmt::print("predicted: {:.0f} {}, MFU {:.1f} % of {:.3g} GFLOP a sample\n", throughput.rate,
+               throughput.unit, 100 * mfu, flops_per_sample / 1e9);
     fmt::print("{}\n", nlohmann::ordered_json{{"roofline", options.model},
                                               {"device_model", gpu.name},
                                               {"batch_size", training.batch},

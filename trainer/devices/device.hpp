@@ -329,7 +329,8 @@ class Device {
 
     // ---- optimizers, in place, element by element
     virtual void sgd(InOut parameters, In gradients, InOut velocity, SgdStep step) = 0;
-    virtual void adam(InOut parameters, In gradients, InOut m, InOut v, AdamStep step) = 0;
+    // `copy`: bf16, of the new parameters; or empty.
+    virtual void adam(InOut parameters, In gradients, InOut m, InOut v, AdamStep step, Out copy) = 0;
 
     // ---- conveniences
     // Zeros, at a multiple of 256 bytes; an empty tensor where there is no memory: see status().

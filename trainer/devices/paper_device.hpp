@@ -62,7 +62,7 @@ class PaperDevice : public Device {
     void square_sum(In, Out) override {}
     void clip(In, double, Out) override {}
     void sgd(InOut, In, InOut, SgdStep) override {}
-    void adam(InOut, In, InOut, InOut, AdamStep) override {}
+    void adam(InOut, In, InOut, InOut, AdamStep, Out) override {}
 
  protected:
     // Addresses of their own tell tensors apart; who reads or writes there has mistaken them for host memory, and ends.

@@ -239,10 +239,10 @@ class Profiled final : public Base {
             log_.time(Operation::sgd, 0, {update(parameters), read(gradients), update(velocity)});
         Base::sgd(parameters, gradients, velocity, step);
     }
-    void adam(InOut parameters, In gradients, InOut m, InOut v, AdamStep step) override {
-        const auto timed =
-            log_.time(Operation::adam, 0, {update(parameters), read(gradients), update(m), update(v)});
-        Base::adam(parameters, gradients, m, v, step);
+    void adam(InOut parameters, In gradients, InOut m, InOut v, AdamStep step, Out copy) override {
+        const auto timed = log_.time(
+            Operation::adam, 0, {update(parameters), read(gradients), update(m), update(v), write(copy)});
+        Base::adam(parameters, gradients, m, v, step, copy);
     }
 
  private:

@@ -136,6 +136,8 @@ class ParameterSet {
     // All values in one piece, including padding (zeros, which stay zero); first those with weight decay
     // (matrices and kernels), then biases and the like, then what is frozen, which the gradients end before.
     const Tensor& values() const { return values_; }
+    // What operations take, where that is not the values themselves but all of them in bf16; or empty.
+    Tensor narrow_copy() const { return compute_copy_.type() == values_.type() ? Tensor() : compute_copy_; }
     const Tensor& gradients() const { return gradients_; }
     std::int64_t decayed() const { return decayed_; }  // elements of the first
 

@@ -65,9 +65,9 @@ std::vector<ProfileRow> sorted(const std::map<std::string, ProfileRow>& rows) {
 std::optional<MemoryKind> kind_by(Operation operation, std::size_t argument) {
     if (operation == Operation::gather) return MemoryKind::data;
     if (operation != Operation::sgd && operation != Operation::adam) return std::nullopt;
-    return argument == 0   ? MemoryKind::parameters
-           : argument == 1 ? MemoryKind::gradients
-                           : MemoryKind::optimizer;
+    return argument == 0 || argument == 4 ? MemoryKind::parameters
+           : argument == 1                ? MemoryKind::gradients
+                                          : MemoryKind::optimizer;
 }
 
 std::vector<ProfiledMemory> memories_of(const OperationLog& log, std::span<const LoggedOperation> step) {

@@ -27,16 +27,17 @@ struct Reached {
 // cuBLASLt: 620 of 989 TFLOP/s (580 to 690), for inner dimensions of 768, epilogues and power.
 constexpr double kLibrary = 620.0 / 989, kMemory = 0.92;
 constexpr std::array kReached{
-    Reached{Operation::linear_backward_parameters, kLibrary, kMemory, 3},  // two for the bias
-    Reached{Operation::attention, 0.288, kMemory, 1},                      // 1.24 TFLOP in 7 ms
+    Reached{Operation::attention, 0.288, kMemory, 1},           // 1.24 TFLOP in 7 ms
     Reached{Operation::attention_backward, 0.194, kMemory, 2},  // 3.1 TFLOP in 26 ms: two products twice
     Reached{Operation::convolve, 0.4, kMemory, 1},              // cuDNN: assumed, as the next two
     Reached{Operation::convolve_backward_input, 0.4, kMemory, 1},
     Reached{Operation::convolve_backward_parameters, 0.4, kMemory, 3},
     Reached{Operation::layer_norm, 0, 0.9, 1},
-    Reached{Operation::layer_norm_backward, 0, kMemory, 3},
-    Reached{Operation::softmax_cross_entropy, 0, 0.73, 2},  // about 45 instructions a number: 3.3 G in 9 ms
-    Reached{Operation::embed_backward, 0, 0.05, 4},         // one block adds all rows of the commonest token
+    Reached{Operation::layer_norm_backward, 0, kMemory, 2},
+    Reached{Operation::softmax_cross_entropy, 0, 0.73,
+            2},  // with the row in shared memory 6 ms, bound by instructions
+    Reached{Operation::embed_backward, 0, 0.1,
+            5},  // assumed: several blocks add the rows of the commonest token
     Reached{Operation::adam, 0, 0.95, 1},
 };
 // In fp32, of the units' peak: assumed.
@@ -116,12 +117,11 @@ Work work_of(const LoggedOperation& one, const OperationLog& log) {
     Work work{one.operation, one.flops, one.bytes, 0};
     // All columns of the narrower tensor, in our models.
     if (one.operation == Operation::copy_columns) work.bytes = 2 * std::min(use(0), use(1));
-    // The sums of dy are the bias's gradient, the fourth tensor if there is one.
-    if (one.operation == Operation::linear_backward_parameters && one.uses == 4) work.again = use(0);
-    // x and dy once for dx, and once for the parameters' gradients.
-    if (one.operation == Operation::layer_norm_backward) work.again = use(0) + use(3);
-    // The logits once for the sums, and once for the gradient.
-    if (one.operation == Operation::softmax_cross_entropy) work.again = use(0);
+    // The logits once for the sums, and once for the gradient. There is an int32 label for each row.
+    if (one.operation == Operation::softmax_cross_entropy) {
+        work.again = use(0);
+        work.row = use(0) / (use(1) / sizeof(std::int32_t));
+    }
     return work;
 }
 
@@ -135,12 +135,11 @@ Bound prediction_of(const Work& work, const DeviceModel& model, Type type) {
     const Reached reached = reached_by(work.operation);
     const double rate = reached.of_memory * peaks_of(model, type).bytes,
                  products = product_seconds(work, reached, model, type);
-    // What a product's epilogue does not do is a kernel of its own, behind it.
-    const bool has_two_parts = products > 0 && work.again > 0;
+    const double again = work.row > model.shared ? work.again : 0;
     Bound bound = larger({{products, Limit::arithmetic},
-                          {(work.bytes + (has_two_parts ? 0 : work.again)) / rate, Limit::memory},
+                          {(work.bytes + again) / rate, Limit::memory},
                           {kLeastKernel * reached.kernels, Limit::launches}});
-    bound.seconds += (has_two_parts ? work.again / rate : 0) + kGap * reached.kernels;
+    bound.seconds += kGap * reached.kernels;
     return bound;
 }
 

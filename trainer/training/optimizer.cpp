@@ -80,14 +80,8 @@ void Optimizer::average(const Tensor& values, const Tensor& ema) {
     }
 }
 
-void Optimizer::step(const Slice& values, std::int64_t decayed, const Slice& gradients, double rate,
-                     const Tensor& clipping) {
-    ++steps_;
-    update(part_, values, decayed, gradients, rate, clipping);
-}
-
 void Optimizer::update(const Shard& part, const Slice& values, std::int64_t decayed, const Slice& gradients,
-                       double rate, const Tensor& clipping) {
+                       double rate, const Slice& copy, const Tensor& clipping) {
     const auto* clipped = clipping ? clipping.data<Clipping>() : nullptr;
     for (const auto& [first, count, decay] : stretches_of(part, decayed, options_.decay)) {
         if (count == 0) continue;
@@ -95,13 +89,16 @@ void Optimizer::update(const Shard& part, const Slice& values, std::int64_t deca
         const auto state = [&](std::size_t i) {
             return Slice{state_[i].numbers, state_[i].first}.of(stretch);
         };
-        if (options_.kind == Optimization::sgd)
+        const Tensor copied = copy.numbers ? copy.of(stretch) : Tensor();
+        if (options_.kind == Optimization::sgd) {
             device_.sgd(values.of(stretch), gradients.of(stretch), state(0),
                         {static_cast<float>(rate), static_cast<float>(options_.constants.momentum),
                          static_cast<float>(decay), clipped});
-        else
+            if (copied) device_.convert(values.of(stretch), copied);
+        } else {
             device_.adam(values.of(stretch), gradients.of(stretch), state(0), state(1),
-                         adam_step(options_.constants, steps_, rate, decay, clipped));
+                         adam_step(options_.constants, steps_, rate, decay, clipped), copied);
+        }
         if (options_.ema_decay) average(values.of(stretch), state(state_.size() - 1));
     }
 }

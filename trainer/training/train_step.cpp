@@ -297,6 +297,7 @@ Result<void> TrainStep::resume(const Progress& progress) {
     held_.progress = progress;
     const ParameterSet& parameters = run_.model.parameters();
     parameters.refresh_compute_copy(run_.device, parameters.frozen());  // ranks of a node write the same
+    parameters.refresh_compute_copy(run_.device, node_part_);
     if (!copy_) marks_.end(progress.step);
     DP_TRY(share_values());
     if (!copy_) return {};
@@ -358,25 +359,24 @@ double TrainStep::rate(std::int64_t number) const {
 
 // After a change of the values: makes it visible to the ranks of this node.
 Result<void> TrainStep::share_values() {
-    const ParameterSet& parameters = run_.model.parameters();
-    parameters.refresh_compute_copy(run_.device, node_part_);
     if (run_.ranks.data.node_share()) {
         run_.observer.on_phase(Phase::communication);
         const auto met = run_.ranks.data.node_barrier();
         run_.observer.on_phase(Phase::compute);
         DP_TRY(met);
     }
-    parameters.merge_adapters(run_.device);
+    run_.model.parameters().merge_adapters(run_.device);
     return {};
 }
 
 // All-gathers the values, of which each rank has updated its part.
 Result<void> TrainStep::gather_values() {
     run_.observer.on_phase(Phase::communication);
-    auto gathered =
-        run_.ranks.data.all_gather(run_.model.parameters().values().view(0, {values_of(run_.model)}));
+    const ParameterSet& parameters = run_.model.parameters();
+    DP_TRY(run_.ranks.data.all_gather(parameters.values().view(0, {values_of(run_.model)})));
     run_.observer.on_phase(Phase::compute);
-    return gathered;
+    parameters.refresh_compute_copy(run_.device, node_part_);
+    return {};
 }
 
 }  // namespace dp::trainer

@@ -64,7 +64,7 @@ class ClippingTest : public OnEachDevice {
                      v = upload(device(), {kCount}, random_values(kCount, 3, 0, 1)),
                      g = upload(device(), {kCount}, gradients);
         if (adam)
-            device().adam(p, g, m, v, {0.01f, 1.5f, 0.9f, 0.999f, 1e-8f, 0.99f, clipping});
+            device().adam(p, g, m, v, {0.01f, 1.5f, 0.9f, 0.999f, 1e-8f, 0.99f, clipping}, {});
         else
             device().sgd(p, g, m, {0.01f, 0.9f, 0, clipping});
         EXPECT_EQ(device().values_of<float>(g), gradients) << "the gradients stay as they are";

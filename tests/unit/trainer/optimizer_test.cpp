@@ -157,6 +157,65 @@ TEST_P(OptimizerTest, PartsAreUpdatedAsTheWholeIsToTheBit) {
     }
 }
 
+// What operations take of parameters in bf16, wherever parts begin.
+TEST_P(OptimizerTest, TheCopyIsThatOfTheNewValues) {
+    for (const Optimization kind : {Optimization::adam, Optimization::sgd}) {
+        for (const std::int64_t world : {1, 3}) {
+            ParameterSet parameters;
+            const Parameter& weight = parameters.add("weight", {77, 7}, Initial::uniform(1));
+            parameters.add("bias", {700}, Initial::uniform(1));
+            parameters.place(device(), 3, Type::bf16);
+            const std::int64_t count = parameters.values().elements();
+            const auto gradients = random_values(count, 101),
+                       before = floats_of(device(), weight.compute_copy);
+            device().upload(gradients.data(), parameters.gradients());
+            for (std::int64_t rank = 0; rank < world; ++rank)
+                Optimizer({kind, kDecay}, device(), shard_of(count, rank, world))
+                    .step(parameters, parameters.gradients(), kRate);
+            const Tensor expected = device().make(Type::bf16, {count});
+            device().convert(parameters.values(), expected);
+            EXPECT_EQ(floats_of(device(), parameters.narrow_copy()), floats_of(device(), expected))
+                << name_of(kind) << ", " << world << " parts";
+            EXPECT_NE(floats_of(device(), weight.compute_copy), before);
+        }
+    }
+}
+
+// Each of the tensors alone one number further on; as many numbers as a pack of 16 bytes has and others, and more than one each for
+// the threads of an emulated GPU.
+TEST_P(OptimizerTest, AdamsTensorsMayBeginAnywhereToTheBit) {
+    for (const std::int64_t count : {1, 7, 8, 13, 5003}) {
+        const auto results = [&](int which, bool copies) {
+            int number = 0;
+            const auto place = [&](std::uint64_t seed, Type type) {
+                const std::int64_t skip = ++number == which ? 1 : 0;
+                const Tensor tensor = device().make(type, {skip + count}).view(skip, {count});
+                auto values = random_values(count, seed);
+                for (float& value : values) value = seed == 4 ? value * value : value;
+                device().convert(device().copy_of<float>(Type::f32, {count}, values), tensor);
+                return tensor;
+            };
+            const Tensor parameters = place(1, Type::f32), gradients = place(2, Type::f32),
+                         m = place(3, Type::f32), v = place(4, Type::f32), copy = place(5, Type::bf16);
+            device().adam(parameters, gradients, m, v, {0.01f, 1.5f, 0.9f, 0.99f, 1e-8f, 0.999f},
+                          copies ? copy : Tensor());
+            std::vector<float> all;
+            for (const Tensor& one : {parameters, m, v, copy}) {
+                const auto found = floats_of(device(), one);
+                all.insert(all.end(), found.begin(), found.end());
+            }
+            return all;
+        };
+        const auto expected = results(0, true);
+        for (int which = 1; which <= 5; ++which) EXPECT_EQ(results(which, true), expected) << which;
+        const auto without = results(0, false);
+        const auto last = static_cast<std::ptrdiff_t>(3 * count);
+        EXPECT_TRUE(std::equal(without.begin(), without.begin() + last, expected.begin()));
+        // Nobody writes a copy that is not wanted.
+        EXPECT_FALSE(std::equal(without.begin() + last, without.end(), expected.begin() + last));
+    }
+}
+
 INSTANTIATE_ON_EACH_DEVICE(OptimizerTest);
 
 }  // namespace

@@ -217,6 +217,17 @@ TEST_P(ProfileOfModel, CountsTheArithmeticThatTheModelSaysItHas) {
     EXPECT_GT(backward, forward);
 }
 
+TEST_P(ProfileOfModel, KnowsThatTheOptimizerWritesCopiesOfParameters) {
+    Settings settings;
+    settings.optimizer = Optimization::adam;
+    settings.precision = Precision::bf16;
+    const auto recorder = recorded(GetParam(), settings);
+    const auto kinds = profile_of(*recorder, std::nullopt).memory.kinds;
+    const std::int64_t parameters = find_model(GetParam())->make(shape())->parameters().padded_count();
+    EXPECT_EQ(kinds[static_cast<std::size_t>(MemoryKind::parameters)], (4 + 2) * parameters);
+    EXPECT_EQ(kinds[static_cast<std::size_t>(MemoryKind::optimizer)], 2 * 4 * parameters);
+}
+
 TEST_P(ProfileOfModel, KnowsWhatMemoryIsFor) {
     Settings settings;
     settings.optimizer = Optimization::adam;

@@ -64,7 +64,7 @@ TEST(Floor, IsWhatThePeakThatIsNeededLongerAllows) {
              Case{{Operation::linear, 989e12, 3e12}, 1, Limit::arithmetic},
              Case{{Operation::linear, 989e12, 6e12}, 2, Limit::memory},
              Case{{Operation::adam, 0, 3e9}, 1e-3, Limit::memory},
-             Case{{Operation::layer_norm_backward, 0, 3e9, 3e9}, 1e-3, Limit::memory},
+             Case{{Operation::softmax_cross_entropy, 0, 3e9, 3e9, 1e9}, 1e-3, Limit::memory},
              Case{{Operation::all_reduce, 0, 3e9}, 0, Limit::nothing},
              Case{{Operation::download, 0, 3e9}, 0, Limit::nothing},
              Case{{Operation::zero, 0, 0}, 0, Limit::nothing},
@@ -92,17 +92,17 @@ TEST(Prediction, IsTheFloorDividedByWhatTheKernelsReach) {
              Case{"h100", Type::bf16, {Operation::attention, 613e12, 1}, 1 / .288, Limit::arithmetic},
              Case{"l40s", Type::bf16, {Operation::attention, 362e12, 1}, 1 / .288, Limit::arithmetic},
              Case{"h100", Type::bf16, {Operation::layer_norm, 0, 2.7e9}, 1e-3 + kGap, Limit::memory},
+             // Rows that shared memory holds are read once, others twice.
              Case{"h100",
                   Type::bf16,
-                  {Operation::layer_norm_backward, 0, 9.2e8, 18.4e8},
-                  1e-3 + 3 * kGap,
+                  {Operation::softmax_cross_entropy, 0, 7.3e8, 14.6e8, 1e5},
+                  1e-3 / 3 + 2 * kGap,
                   Limit::memory},
-             // The bias's gradient is a kernel of its own behind the product.
              Case{"h100",
                   Type::bf16,
-                  {Operation::linear_backward_parameters, 62e12, 1, 2.76e9},
-                  .101 + 3 * kGap,
-                  Limit::arithmetic},
+                  {Operation::softmax_cross_entropy, 0, 7.3e8, 14.6e8, 3e5},
+                  1e-3 + 2 * kGap,
+                  Limit::memory},
              Case{"h100", Type::f32, {Operation::relu_backward, 0, 12}, 2e-6 + kGap, Limit::launches},
              Case{"h100", Type::bf16, {Operation::all_reduce, 0, 3e9}, 0, Limit::nothing},
          }) {
@@ -120,7 +120,7 @@ TEST(Prediction, IsTheFloorDividedByWhatTheKernelsReach) {
             }
 }
 
-TEST(WorkOf, CountsWhatTheKernelsReadTwice) {
+TEST(WorkOf, CountsWhatTheKernelsMayReadTwice) {
     OperationLog log;
     const auto memory = std::make_shared<std::array<float, 64>>();
     const auto of = [&](std::int64_t numbers) {
@@ -146,7 +146,8 @@ TEST(WorkOf, CountsWhatTheKernelsReadTwice) {
     std::vector<double> again;
     for (const LoggedOperation& one : log.operations())
         again.push_back(work_of(one, log).again / sizeof(float));
-    EXPECT_THAT(again, ::testing::ElementsAre(8, 0, 1 + 8, 8, 0, 0));
+    EXPECT_THAT(again, ::testing::ElementsAre(0, 0, 0, 8, 0, 0));
+    EXPECT_EQ(work_of(log.operations()[3], log).row, 4 * 8) << "of one label";
     EXPECT_EQ(work_of(log.operations().back(), log).bytes, 4 * (4 + 4)) << "the columns that are copied";
     EXPECT_EQ(work_of(log.operations()[0], log).flops, 3);
     EXPECT_EQ(work_of(log.operations()[0], log).bytes, 4 * (8 + 1 + 16 + 2));
@@ -234,7 +235,8 @@ TEST_F(Reviewed, FlopsAreThoseOfMfuButForWhatItDefinesOtherwise) {
     EXPECT_DOUBLE_EQ(on("h100").sum.flops, mfu + tokens * (6 * (spare - no_factors) + scores));
 }
 
-TEST_F(Reviewed, WorkIsThatOfTheReview) {
+// Since the review, layer norm's backward pass reads x and dy once, cuBLASLt adds up biases' gradients, and AdamW writes the copy.
+TEST_F(Reviewed, WorkIsThatOfTheReviewButForWhatIsReadOnceNow) {
     const Roofline h100 = on("h100");
     double products = 0;
     for (const char* name : {"linear", "linear_add", "linear_gelu", "linear_backward_input",
@@ -253,23 +255,24 @@ TEST_F(Reviewed, WorkIsThatOfTheReview) {
     }
     const auto moved = [&](Operation of) { return sums[of].bytes + sums[of].again; };
     EXPECT_NEAR(moved(Operation::softmax_cross_entropy), 19.8e9, 0.1e9);
-    EXPECT_NEAR(moved(Operation::layer_norm_backward), 15.1e9, 0.1e9);
-    EXPECT_NEAR(sums[Operation::linear_backward_parameters].again, 10.9e9, 0.1e9);
+    EXPECT_NEAR(moved(Operation::layer_norm_backward), 10.1e9, 0.1e9);
+    EXPECT_EQ(sums[Operation::linear_backward_parameters].again, 0);
     EXPECT_NEAR(moved(Operation::layer_norm), 5.0e9, 0.1e9);
-    EXPECT_NEAR(moved(Operation::adam), 3.48e9, 0.01e9);
-    EXPECT_NEAR(moved(Operation::convert), 0.75e9, 0.01e9);
+    EXPECT_NEAR(moved(Operation::adam), 3.73e9, 0.01e9);
+    EXPECT_EQ(moved(Operation::convert), 0);
     EXPECT_EQ(row(h100, "softmax_cross_entropy").calls, 11);
 }
 
+// The review: 135 to 140 ms before these changes, and about 125 with them.
 TEST_F(Reviewed, TimesAreThoseOfTheReview) {
     const Roofline h100 = on("h100");
     EXPECT_NEAR(row(h100, "attention").predicted.seconds, 7e-3, 0.2e-3);
     EXPECT_NEAR(row(h100, "attention_backward").predicted.seconds, 26e-3, 0.5e-3);
-    EXPECT_NEAR(row(h100, "layer_norm_backward").predicted.seconds, 5.5e-3, 0.2e-3);
-    EXPECT_NEAR(row(h100, "softmax_cross_entropy").predicted.seconds, 9e-3, 0.2e-3);
+    EXPECT_NEAR(row(h100, "layer_norm_backward").predicted.seconds, 3.7e-3, 0.1e-3);
+    EXPECT_NEAR(row(h100, "softmax_cross_entropy").predicted.seconds, 6e-3, 0.1e-3);
     EXPECT_NEAR(h100.sum.floor.seconds, 65e-3, 0.5e-3);
-    EXPECT_NEAR(h100.sum.predicted.seconds, 135e-3, 2e-3);
-    EXPECT_NEAR(on("h200").sum.predicted.seconds, 130e-3, 3e-3);
+    EXPECT_NEAR(h100.sum.predicted.seconds, 125e-3, 2e-3);
+    EXPECT_NEAR(on("h200").sum.predicted.seconds, 122e-3, 3e-3);
 }
 
 // ---- the commands

@@ -171,25 +171,36 @@ TEST_P(SequenceOperationsTest, EmbeddingAddsATokensVectorAndItsPlaces) {
     expect_tensor(to_places, d_places, kTolerance, "the places' gradient");
 }
 
-// [sequences, length, columns]: more columns than a block adds up at once, and more rows than it looks at.
+// [sequences, length, columns]: more columns than a block adds up at once, more rows than it looks at, and tokens of so many rows that
+// several blocks add them up: all over the batch, or one behind the other, in exactly as many.
 TEST_P(SequenceOperationsTest, EmbeddingsGradientOfManyRowsOfFewTokens) {
     constexpr std::int64_t kVocabulary = 5;
-    for (const auto& [sequences, length, columns] :
-         {std::array<std::int64_t, 3>{2, 300, 1030}, {3, 1500, 24}}) {
+    for (const auto& [sequences, length, columns, runs] :
+         {std::array<std::int64_t, 4>{2, 300, 1030, 1}, {3, 1500, 24, 1}, {1, 1100, 10, 512}}) {
         Random random(8, 0);
         std::vector<std::int32_t> tokens;
         for (int i = 0; i < sequences * length; ++i)  // 4 only in the first row
-            tokens.push_back(i == 0 ? 4 : static_cast<std::int32_t>(random.below(4)));
+            tokens.push_back(i == 0                 ? 4
+                             : i % runs != 1 % runs ? tokens.back()
+                                                    : static_cast<std::int32_t>(random.below(4)));
         const auto dy = numbers(sequences * length * columns, 9);
-        std::vector<double> expected(static_cast<std::size_t>(kVocabulary * columns));
+        // The gradients are added to what is there.
+        const auto before = random_values(kVocabulary * columns, 6);
+        auto expected = widened(before);
         const auto row_length = static_cast<std::size_t>(columns);
         for (std::size_t i = 0; i < dy.size(); ++i)
             expected[static_cast<std::size_t>(tokens[i / row_length]) * row_length + i % row_length] +=
                 static_cast<double>(dy[i]);
-        const Tensor d_table = floats({kVocabulary, columns}), d_places = floats({length, columns});
-        device().embed_backward(device().copy_of<std::int32_t>(Type::i32, {sequences, length}, tokens),
-                                flowing({sequences * length, columns}, dy), d_table, d_places);
+        const Tensor d_table = floats({kVocabulary, columns}, before), d_places = floats({length, columns}),
+                     indices = device().copy_of<std::int32_t>(Type::i32, {sequences, length}, tokens),
+                     d_vectors = flowing({sequences * length, columns}, dy);
+        device().embed_backward(indices, d_vectors, d_table, d_places);
         expect_tensor(d_table, expected, kTolerance, "the table's gradient");
+        const auto whole = values(d_table);
+        const Tensor d_part =
+            floats({2, columns}, {before.begin() + 2 * columns, before.begin() + 4 * columns});
+        device().embed_part_backward(indices, d_vectors, {2, 2}, d_part, d_places);
+        EXPECT_EQ(values(d_part), std::vector(whole.begin() + 2 * columns, whole.begin() + 4 * columns));
     }
 }
 
@@ -208,9 +219,10 @@ std::vector<double> layer_norm(const std::vector<double>& x, const std::vector<d
     return y;
 }
 
+// Rows of few numbers and of more than 512 packs, and parts of 16 rows, the last of which is whole or not.
 TEST_P(SequenceOperationsTest, LayerNormAndItsGradients) {
-    for (const auto& [rows, columns] :
-         std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 2}, {3, 24}, {37, 513}, {200, 16}}) {
+    for (const auto& [rows, columns] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+             {1, 2}, {3, 24}, {37, 513}, {200, 16}, {3, 1030}, {16, 264}, {33, 8}}) {
         const auto x = numbers(rows * columns, 8, -3, 5), dy = numbers(rows * columns, 11),
                    before = numbers(rows * columns, 12);
         const auto w = random_values(columns, 9), b = random_values(columns, 10);
@@ -516,6 +528,48 @@ TEST_P(SequenceOperationsTest, CrossEntropyOfManyClassesInPlace) {
     EXPECT_NEAR(device().values_of<double>(metrics)[0], loss(widened(logits)), 1e-5 * loss(widened(logits)));
     expect_slopes([&](const auto& at) { return 0.25 * loss(at); }, logits, values(in), "logits",
                   slope_tolerance(type()));
+}
+
+// Rows that a GPU's block keeps in its shared memory, or only in bf16, or on some GPUs only; they begin anywhere, or all at a multiple of
+// 16 bytes.
+TEST_P(SequenceOperationsTest, CrossEntropyOfLongRows) {
+    constexpr std::int64_t kRows = 4;
+    constexpr float kScale = 4096;
+    for (const std::int64_t classes : {13001, 60000}) {
+        auto logits = numbers(kRows * classes, 18, -8, 7);
+        const std::vector<std::int32_t> labels{0, static_cast<std::int32_t>(classes - 1), 6001, 7};
+        const auto at = [&](std::size_t row, std::int64_t c) -> float& {
+            return logits[row * static_cast<std::size_t>(classes) + static_cast<std::size_t>(c)];
+        };
+        at(0, 0) = at(0, 9000) = at(1, classes - 1) = at(2, 6001) = at(2, 6000) =
+            8;  // there, another is in front
+        const Tensor in = flowing({kRows, classes}, logits), metrics = device().make(Type::f64, {2});
+        const Tensor targets = device().copy_of<std::int32_t>(Type::i32, {kRows, 1}, labels);
+        const Tensor elsewhere = flowing({1 + kRows * classes}).view(1, {kRows, classes});
+        device().softmax_cross_entropy(in, classes, targets, kScale, device().make(Type::f64, {2}),
+                                       elsewhere);
+        device().softmax_cross_entropy(in, classes, targets, 1, device().make(Type::f64, {2}), {});
+        device().softmax_cross_entropy(in, classes, targets, kScale, metrics, in);
+        EXPECT_EQ(values(elsewhere), values(in));
+        double loss = 0;
+        std::vector<double> gradient;
+        for (std::size_t row = 0; row < kRows; ++row) {
+            double total = 0;
+            for (std::int64_t c = 0; c < classes; ++c) total += std::exp(static_cast<double>(at(row, c)));
+            loss += std::log(total) - static_cast<double>(at(row, labels[row]));
+            for (std::int64_t c = 0; c < classes; ++c)
+                gradient.push_back(
+                    static_cast<double>(kScale) *
+                    (std::exp(static_cast<double>(at(row, c))) / total - (c == labels[row] ? 1 : 0)));
+        }
+        EXPECT_NEAR(device().values_of<double>(metrics)[0], loss, 1e-5 * loss);
+        EXPECT_EQ(device().values_of<double>(metrics)[1], 2);
+        expect_tensor(in, gradient, kTolerance, "gradient");
+        device().convert(flowing({kRows, classes}, logits), elsewhere);
+        device().softmax_cross_entropy(elsewhere, classes, targets, kScale, device().make(Type::f64, {2}),
+                                       elsewhere);
+        expect_tensor(elsewhere, gradient, kTolerance, "gradient of rows that begin one number further on");
+    }
 }
 
 TEST_P(SequenceOperationsTest, TheFirstOfTheLargestOfManyClassesIsTheAnswer) {

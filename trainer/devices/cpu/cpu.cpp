@@ -411,10 +411,10 @@ void sgd(InOut parameters, In gradients, InOut velocity, const SgdStep& step) {
     });
 }
 
-void adam(InOut parameters, In gradients, InOut m, InOut v, const AdamStep& step) {
+void adam(InOut parameters, In gradients, InOut m, InOut v, const AdamStep& step, Out copy) {
     if (step.clipping != nullptr && step.clipping->skips != 0) return;
     const float factor = step.clipping == nullptr ? 1 : step.clipping->factor;
-    for_each_part(parameters.elements(), kWorthAThread, [&](std::int64_t from, std::int64_t to) {
+    const auto update = [&](std::int64_t from, std::int64_t to) {
         float* __restrict p = parameters.data<float>(), * __restrict first = m.data<float>();
         float* __restrict second = v.data<float>();
         const float* __restrict g = gradients.data<float>();
@@ -424,6 +424,16 @@ void adam(InOut parameters, In gradients, InOut m, InOut v, const AdamStep& step
             second[i] = step.beta2 * second[i] + (1 - step.beta2) * gradient * gradient;
             p[i] = step.keep * p[i] -
                    step.rate * first[i] / (std::sqrt(second[i]) * step.root_scale + step.epsilon);
+        }
+    };
+    // Some at a time, which are copied out of the first cache.
+    constexpr std::int64_t kSome = 1024;
+    for_each_part(parameters.elements(), kWorthAThread, [&](std::int64_t from, std::int64_t to) {
+        if (!copy) return update(from, to);
+        for (; from < to; from += kSome) {
+            const std::int64_t some = std::min(kSome, to - from);
+            update(from, from + some);
+            narrow(parameters.data<float>() + from, some, copy.data<Bfloat16>() + from);
         }
     });
 }
@@ -618,8 +628,8 @@ class Cpu : public Device {
     void sgd(InOut parameters, In gradients, InOut velocity, SgdStep step) override {
         run(cpu::sgd, parameters, gradients, velocity, step);
     }
-    void adam(InOut parameters, In gradients, InOut m, InOut v, AdamStep step) override {
-        run(cpu::adam, parameters, gradients, m, v, step);
+    void adam(InOut parameters, In gradients, InOut m, InOut v, AdamStep step, Out copy) override {
+        run(cpu::adam, parameters, gradients, m, v, step, copy);
     }
 
  private:

@@ -72,6 +72,7 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu, OperationL
     if (const auto read = cudaGetDeviceProperties(&properties, index); read != cudaSuccess)
         return refused(read);
     device->place_ = pci_address(index);
+    device->most_shared_ = properties.sharedMemPerBlockOptin;
     device->model_ = std::string(properties.name) + ", sm_" + std::to_string(properties.major) +
                      std::to_string(properties.minor);
     const int capability = 10 * properties.major + properties.minor;

@@ -101,11 +101,12 @@ class CudaDevice : public Device {
     void square_sum(In x, Out sums) override;
     void clip(In sums, double largest, Out clipping) override;
     void sgd(InOut parameters, In gradients, InOut velocity, SgdStep step) override;
-    void adam(InOut parameters, In gradients, InOut m, InOut v, AdamStep step) override;
+    void adam(InOut parameters, In gradients, InOut m, InOut v, AdamStep step, Out copy) override;
 
     // ---- for the other files of this folder
     cudaStream_t stream() const { return stream_; }
-    int sms() const;  // that the stream's kernels use; 0: all
+    int sms() const;                                          // that the stream's kernels use; 0: all
+    std::size_t most_shared() const { return most_shared_; }  // bytes of a block
 
     using Device::keep_failure;
     // True for success; else keeps the failure. `what` reads like "copying to the GPU".
@@ -115,8 +116,21 @@ class CudaDevice : public Device {
     template <typename... Parameters, typename... Arguments>
     void launch(const char* what, void (*kernel)(Parameters...), dim3 blocks, dim3 threads,
                 const Arguments&... arguments) {
-        if (failed()) return;
+        launch_with(0, what, kernel, blocks, threads, arguments...);
+    }
+    // The same with shared memory besides the kernel's own (launched_memory.cuh): together up to most_shared() bytes.
+    template <typename... Parameters, typename... Arguments>
+    void launch_with(std::size_t shared, const char* what, void (*kernel)(Parameters...), dim3 blocks,
+                     dim3 threads, const Arguments&... arguments) {
+        constexpr std::size_t kUnasked = 48 << 10;  // what any kernel may have
+        if (failed() ||
+            (shared > kUnasked && !check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                                              cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                              static_cast<int>(shared)),
+                                         what)))
+            return;
         cudaLaunchConfig_t config{};
+        config.dynamicSmemBytes = shared;
         config.gridDim = blocks;
         config.blockDim = threads;
         config.stream = stream_;
@@ -141,6 +155,7 @@ class CudaDevice : public Device {
     std::string model_, description_, place_;
     std::unique_ptr<SmPartition> partition_;  // null: all SMs
     cudaStream_t stream_ = nullptr;           // partition_'s, or our own
+    std::size_t most_shared_ = 0;
     std::unique_ptr<Gemm> gemm_;
     std::unique_ptr<CudaConvolutions> convolutions_;
     Tensor workspace_;

@@ -38,18 +38,6 @@ __global__ void repeat_row_kernel(const T* row, std::int64_t count, std::int64_t
         y[i / columns * length + i % columns] = row[i % columns];
 }
 
-template <typename T>
-struct OwnNumber {
-    static constexpr int kSums = 1;
-    const T* in;
-    std::int64_t length;  // of a row, in memory
-    template <int kWidth>
-    __device__ void add(std::int64_t row, std::int64_t column, Numbers<kWidth> (&sums)[kSums]) const {
-        const auto numbers = read_pack<kWidth>(in + row * length + column);
-        for (int i = 0; i < kWidth; ++i) sums[0].at[i] += numbers.at[i];
-    }
-};
-
 struct Relu {
     __device__ float operator()(float x) const { return relu_of(x); }
 };
@@ -161,20 +149,41 @@ __global__ void sgd_kernel(float* parameters, const float* gradients, float* vel
     }
 }
 
-// Reads 16 bytes and writes 12 per element.
-__global__ void adam_kernel(float* parameters, const float* gradients, float* m, float* v, std::int64_t count,
-                            AdamStep step) {
+struct AdamNumbers {
+    float* parameters;
+    const float* gradients;
+    float *m, *v;
+    Bf16* copy;  // or null
+
+    template <int kWidth>
+    __device__ void update(std::int64_t at, const AdamStep& step, float factor) const {
+        auto values = read_pack<kWidth>(parameters + at), first = read_pack<kWidth>(m + at),
+             second = read_pack<kWidth>(v + at);
+        const auto gradients_there = read_pack<kWidth>(gradients + at);
+        for (int i = 0; i < kWidth; ++i) {
+            const float gradient = factor * gradients_there.at[i];
+            first.at[i] = step.beta1 * first.at[i] + (1 - step.beta1) * gradient;
+            second.at[i] = step.beta2 * second.at[i] + (1 - step.beta2) * gradient * gradient;
+            values.at[i] = step.keep * values.at[i] -
+                           step.rate * first.at[i] / (sqrtf(second.at[i]) * step.root_scale + step.epsilon);
+        }
+        write_pack(m + at, first);
+        write_pack(v + at, second);
+        write_pack(parameters + at, values);
+        if (copy != nullptr) write_pack(copy + at, values);
+    }
+};
+
+// Reads 16 bytes and writes 12 per element, and 2 of the copy.
+template <int kWidth>
+__global__ void adam_kernel(AdamNumbers numbers, std::int64_t count, AdamStep step) {
     if (skips(step.clipping)) return;
     const float factor = factor_of(step.clipping);
-    for (std::int64_t i = first_item(); i < count; i += stride()) {
-        const float gradient = factor * gradients[i];
-        const float first = step.beta1 * m[i] + (1 - step.beta1) * gradient;
-        const float second = step.beta2 * v[i] + (1 - step.beta2) * gradient * gradient;
-        m[i] = first;
-        v[i] = second;
-        parameters[i] =
-            step.keep * parameters[i] - step.rate * first / (sqrtf(second) * step.root_scale + step.epsilon);
-    }
+    const std::int64_t packs = count / kWidth;
+    for (std::int64_t i = first_item(); i < packs; i += stride())
+        numbers.update<kWidth>(i * kWidth, step, factor);
+    for (std::int64_t i = packs * kWidth + first_item(); i < count; i += stride())
+        numbers.update<1>(i, step, factor);
 }
 
 }  // namespace
@@ -209,11 +218,17 @@ void CudaDevice::relu(InOut y) {
 }
 
 void CudaDevice::sum_rows(In in, Write write, InOut sum) {
-    const std::int64_t length = in.columns(), columns = sum.elements();
+    constexpr const char* kWhat = "summing the gradient of a bias";
+    constexpr std::int64_t kRowsAPart = 64, kMostParts = 128;
+    const std::int64_t rows = in.rows(), length = in.columns(), columns = sum.elements();
+    const RowParts split = row_parts(rows, kRowsAPart, kMostParts);
+    auto* parts = workspace<float>(split.count * columns);
     with_width(in.type(), std::gcd(length, columns), {in.data<void>()}, [&]<typename T>(T, auto width) {
-        sum_rows_of<width>(*this, "summing the gradient of a bias", OwnNumber<T>{in.data<T>(), length},
-                           in.rows(), columns, write, {sum.data<float>()});
+        launch(kWhat, sum_parts_of_rows_kernel<width, T>,
+               dim3(blocks_of_lanes(columns / width), static_cast<unsigned>(split.count)),
+               dim3(kSumLanes, kSumWarps), in, length, rows, columns / width, split.rows, parts);
     });
+    add_parts_of_rows(*this, kWhat, parts, split.count, columns, write, sum.data<float>());
 }
 
 void CudaDevice::relu_backward(In y, In dy, Out dx) {
@@ -290,10 +305,17 @@ void CudaDevice::sgd(InOut parameters, In gradients, InOut velocity, SgdStep ste
            step);
 }
 
-void CudaDevice::adam(InOut parameters, In gradients, InOut m, InOut v, AdamStep step) {
+void CudaDevice::adam(InOut parameters, In gradients, InOut m, InOut v, AdamStep step, Out copy) {
+    constexpr const char* kWhat = "a step of Adam";
+    constexpr int kWidth = kPacked<Bf16>;
     const std::int64_t count = parameters.elements();
-    launch("a step of Adam", adam_kernel, blocks_for(count), kThreads, parameters, gradients, m, v, count,
-           step);
+    const AdamNumbers numbers{parameters.data<float>(), gradients.data<float>(), m.data<float>(),
+                              v.data<float>(), copy.data<Bf16>()};
+    if (in_packs({numbers.parameters, numbers.gradients, numbers.m, numbers.v, numbers.copy})) {
+        launch(kWhat, adam_kernel<kWidth>, blocks_for(count / kWidth + 1), kThreads, numbers, count, step);
+    } else {
+        launch(kWhat, adam_kernel<1>, blocks_for(count), kThreads, numbers, count, step);
+    }
 }
 
 }  // namespace dp::trainer

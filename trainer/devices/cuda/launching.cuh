@@ -44,9 +44,10 @@ __device__ inline float warp_max_all(float value) {
     return value;
 }
 
-// The result is in every thread of a block of kThreads. All threads call.
-__device__ inline double block_sum(double value) {
-    __shared__ double warps[kThreads / 32];
+// The result is in every thread of a block of kBlock. All threads call.
+template <int kBlock = kThreads>
+__device__ double block_sum(double value) {
+    __shared__ double warps[kBlock / 32];
     value = warp_sum(value);
     __syncthreads();  // the last call's may still be read
     if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;

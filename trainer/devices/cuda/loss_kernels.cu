@@ -4,8 +4,10 @@
 // one block then adds the parts up in order, so a loss has the same bits each time.
 #include <climits>
 
+#include "trainer/devices/cuda/launched_memory.cuh"
 #include "trainer/devices/cuda/launching.cuh"
 #include "trainer/devices/cuda/numbers.cuh"
+#include "trainer/devices/cuda/shared_rows.hpp"
 #include "trainer/devices/cuda/tensor_instructions.cuh"
 
 namespace dp::trainer {
@@ -57,14 +59,14 @@ __global__ void softmax_cross_entropy_kernel(const T* logits, const std::int32_t
     if (threadIdx.x == 0) parts[blockIdx.x] = {loss, right};
 }
 
-// Run by a block: calls work(i, kWidth neighbours from i on, as a Numbers<kWidth>) for all numbers of a row,
-// 16 bytes at a time if aligned. Each thread always gets the same ones.
+// Run by a block: calls work(i, kWidth neighbours from i on, as a Numbers<kWidth>) for all numbers of a row, 16 bytes at a time if
+// aligned, or none but one by one. Each thread always gets the same ones.
 template <typename T, typename Work>
-__device__ void for_each_of_row(const T* row, std::int64_t count, Work work) {
+__device__ void for_each_of_row(const T* row, std::int64_t count, Work work, bool in_packs = true) {
     constexpr int kWidth = kPacked<T>;
     const auto place = reinterpret_cast<std::uintptr_t>(row);
     const std::int64_t before = min(static_cast<std::int64_t>((16 - place % 16) % 16 / sizeof(T)), count);
-    const std::int64_t packs = (count - before) / kWidth;
+    const std::int64_t packs = in_packs ? (count - before) / kWidth : 0;
     if (threadIdx.x < before) work(threadIdx.x, read_pack<1>(row + threadIdx.x));
     for (std::int64_t pack = threadIdx.x; pack < packs; pack += blockDim.x)
         work(before + pack * kWidth, read_pack<kWidth>(row + before + pack * kWidth));
@@ -72,14 +74,41 @@ __device__ void for_each_of_row(const T* row, std::int64_t count, Work work) {
         work(i, read_pack<1>(row + i));
 }
 
-// e^x, x <= 0. Of bf16 numbers with fewer instructions: within |x| 2^-23 of it, where they themselves are within 2^-9.
+// e^(x - largest), x <= largest. Of bf16 numbers with fewer instructions: within |largest| 2^-23 of it, where they themselves are
+// within 2^-9.
 template <typename T>
-__device__ float exponential(float x) {
-    constexpr float kLog2E = 1.44269504f;
-    if constexpr (std::is_same_v<T, Bf16>)
-        return power_of_two(kLog2E * x);
-    else
-        return expf(x);
+struct Exponential {
+    static constexpr bool kByTwo = std::is_same_v<T, Bf16>;
+    static constexpr float kLog2E = 1.44269504f;
+    float shift;
+
+    __device__ explicit Exponential(float largest) : shift(kByTwo ? kLog2E * largest : largest) {}
+    __device__ float operator()(float x) const {
+        return kByTwo ? power_of_two(fmaf(kLog2E, x, -shift)) : expf(x - shift);
+    }
+    template <int kWidth>
+    __device__ double sum_of(const Numbers<kWidth>& numbers) const {
+        float sum = 0;
+        for (float number : numbers.at) sum += (*this)(number);
+        return static_cast<double>(sum);
+    }
+};
+
+// The largest number of all threads of a block of kBlock. Once in a kernel.
+template <int kBlock>
+__device__ float block_max(float most) {
+    __shared__ float warps[kBlock / 32];
+    most = warp_max_all(most);
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = most;
+    __syncthreads();
+    for (float warp : warps) most = fmaxf(most, warp);
+    return most;
+}
+
+template <int kWidth>
+__device__ float largest_of(const Numbers<kWidth>& numbers, float most) {
+    for (float number : numbers.at) most = fmaxf(most, number);
+    return most;
 }
 
 // The sum of e^(number - maximum); a larger number rescales the sum so far.
@@ -93,55 +122,33 @@ struct Exponentials {
     }
     template <typename T, int kWidth>
     __device__ void add(const Numbers<kWidth>& numbers) {
-        float most = largest, part = 0;
-        for (float number : numbers.at) most = fmaxf(most, number);
+        const float most = largest_of(numbers, largest);
         if (most > largest) rescale(most);
-        for (float number : numbers.at) part += exponential<T>(number - largest);
-        sum += static_cast<double>(part);
+        sum += Exponential<T>(largest).sum_of(numbers);
     }
     // Combines those of all threads of a block; the result is in each.
     __device__ Exponentials of_block() const {
-        __shared__ float warps[kThreads / 32];
         Exponentials all = *this;
-        float most = warp_max_all(largest);
-        if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = most;
-        __syncthreads();
-        for (float warp : warps) most = fmaxf(most, warp);
-        all.rescale(most);
+        all.rescale(block_max<kThreads>(largest));
         all.sum = block_sum(all.sum);
         return all;
     }
 };
 
-// As write_pack(), in words: else the compiler stores these packs number by number, as it still does those of fp32.
-template <int kWidth, typename T>
-__device__ void write_words(T* to, const Numbers<kWidth>& numbers) {
-    if constexpr (kWidth == 1) {
-        write(*to, numbers.at[0]);
-    } else {
-        Pack<T, kWidth> pack;
-        for (int i = 0; i < kWidth; ++i) write(pack.at[i], numbers.at[i]);
-        uint4 words;
-        static_assert(sizeof words == sizeof pack);
-        memcpy(&words, &pack, sizeof words);
-        *reinterpret_cast<uint4*>(to) = words;
-    }
-}
-
-// Run by a block: a row's gradient, possibly in the row's place. `label`: of a number of the row, or of none.
+// Run by a block: a row's gradient, possibly in the row's place. `label`: of a number of the row, which is `own`, or of none.
 template <typename T>
-__device__ void write_gradient(const T* row, std::int64_t count, std::int64_t label, float scale,
+__device__ void write_gradient(const T* row, std::int64_t count, std::int64_t label, float own, float scale,
                                float largest, float total, T* to) {
     const float factor = scale / total;
-    const bool alike =
-        (reinterpret_cast<std::uintptr_t>(to) - reinterpret_cast<std::uintptr_t>(row)) % 16 == 0;
-    for_each_of_row(row, count, [&](std::int64_t first, auto numbers) {
-        std::int64_t c = first;
-        for (float& number : numbers.at)
-            number = factor * exponential<T>(number - largest) - (c++ == label ? scale : 0.0f);
-        if (alike) return write_words(to + first, numbers);
-        for (float number : numbers.at) write(to[first++], number);
-    });
+    const Exponential<T> exponential(largest);
+    const auto put = [&]<int kWidth>(std::int64_t first, Numbers<kWidth> numbers) {
+        for (float& number : numbers.at) number = factor * exponential(number);
+        write_pack(to + first, numbers);
+    };
+    const auto apart = reinterpret_cast<std::uintptr_t>(to) - reinterpret_cast<std::uintptr_t>(row);
+    for_each_of_row(row, count, put, apart % 16 == 0);
+    __syncthreads();  // whoever has written the label's
+    if (threadIdx.x == 0 && label >= 0 && label < count) write(to[label], factor * exponential(own) - scale);
 }
 
 // One block per row, for many classes. Reads the logits twice, writes the gradient once, possibly over them.
@@ -168,7 +175,43 @@ __global__ void wide_cross_entropy_kernel(const T* logits, const std::int32_t* l
         parts[blockIdx.x] = {static_cast<double>(logf(total) - (own - largest)),
                              own == largest && all_better == 0 ? 1.0 : 0.0};
     if (gradient == nullptr) return;
-    write_gradient(row, classes, label, scale, largest, total, gradient + blockIdx.x * length);
+    write_gradient(row, classes, label, own, scale, largest, total, gradient + blockIdx.x * length);
+}
+
+constexpr int kThreadsOfKept = 1024;  // two blocks, whose rows of 100 KB an SM holds, are all of its threads
+
+// The same for rows that shared memory holds: reads the logits once. What a thread reads of a row is what it has put there.
+template <typename T>
+__global__ void __launch_bounds__(kThreadsOfKept)
+    kept_cross_entropy_kernel(const T* logits, const std::int32_t* labels, std::int64_t classes,
+                              std::int64_t length, float scale, Part* parts, T* gradient) {
+    const T* row = logits + blockIdx.x * length;
+    // As far behind a multiple of 16 bytes as the row.
+    T* const kept = launched_memory<T>() + reinterpret_cast<std::uintptr_t>(row) % 16 / sizeof(T);
+    float largest = -INFINITY;
+    for_each_of_row(row, classes, [&](std::int64_t first, const auto& numbers) {
+        write_pack(kept + first, numbers);
+        largest = largest_of(numbers, largest);
+    });
+    largest = block_max<kThreadsOfKept>(largest);
+    const std::int32_t label = labels[blockIdx.x];
+    const float own = read(kept[label]);
+    double sum = 0;
+    for_each_of_row(kept, classes,
+                    [&, exponential = Exponential<T>(largest)](std::int64_t, const auto& numbers) {
+                        sum += exponential.sum_of(numbers);
+                    });
+    const auto total = static_cast<float>(block_sum<kThreadsOfKept>(sum));
+    int before = 0;  // the label, as large: of two the first is the answer
+    if (own == largest)
+        for_each_of_row(kept, label, [&](std::int64_t, const auto& numbers) {
+            before |= largest_of(numbers, -INFINITY) == largest ? 1 : 0;
+        });
+    const bool is_right = block_sum<kThreadsOfKept>(before) == 0 && own == largest;
+    if (threadIdx.x == 0)
+        parts[blockIdx.x] = {static_cast<double>(logf(total) - (own - largest)), is_right ? 1.0 : 0.0};
+    if (gradient == nullptr) return;
+    write_gradient(kept, classes, label, own, scale, largest, total, gradient + blockIdx.x * length);
 }
 
 // Where ranks have parts of each row: what the others need of this one's. One block per row; reads the logits once.
@@ -227,7 +270,7 @@ __global__ void cross_entropy_of_parts_kernel(const T* logits, std::int64_t leng
         parts[blockIdx.x] = {static_cast<double>(logf(total) - (own - largest)),
                              best[1] == static_cast<float>(label) ? 1.0 : 0.0};
     if (gradient == nullptr) return;
-    write_gradient(logits + blockIdx.x * length, words.count, label - words.first, scale, largest, total,
+    write_gradient(logits + blockIdx.x * length, words.count, label - words.first, own, scale, largest, total,
                    gradient + blockIdx.x * length);
 }
 
@@ -285,13 +328,15 @@ void CudaDevice::softmax_cross_entropy(In logits, std::int64_t classes, In label
     const unsigned blocks = few ? blocks_for(rows) : static_cast<unsigned>(rows);
     auto* parts = workspace<Part>(blocks);
     with_number(logits.type(), [&]<typename T>(T) {
-        if (few) {
+        if (few)
             launch(kWhat, softmax_cross_entropy_kernel<T>, blocks, kThreads, logits, labels, rows, classes,
                    length, scale, parts, d_logits);
-        } else {
+        else if (const std::size_t kept = bytes_of_kept_row(classes, sizeof(T), most_shared()); kept > 0)
+            launch_with(kept, kWhat, kept_cross_entropy_kernel<T>, blocks, kThreadsOfKept, logits, labels,
+                        classes, length, scale, parts, d_logits);
+        else
             launch(kWhat, wide_cross_entropy_kernel<T>, blocks, kThreads, logits, labels, classes, length,
                    scale, parts, d_logits);
-        }
     });
     launch(kWhat, add_parts_kernel, 1, kThreads, parts, blocks, metrics);
 }

@@ -7,6 +7,7 @@
 #include <cuda_bf16.h>
 
 #include <cstdint>
+#include <cstring>
 #include <initializer_list>
 #include <type_traits>
 
@@ -27,6 +28,13 @@ __device__ inline void write(float& to, float number) {
 }
 __device__ inline void write(Bf16& to, float number) {
     to = __float2bfloat16_rn(number);
+}
+
+__device__ inline unsigned pair_of(float first, float second) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+    unsigned bits;
+    memcpy(&bits, &pair, sizeof bits);
+    return bits;
 }
 
 // Adjacent numbers that are read or written together, 16 bytes at a time.
@@ -56,14 +64,19 @@ __device__ Numbers<kWidth> read_pack(const T* from) {
     }
     return numbers;
 }
+// In words of 16 bytes: a Pack the compiler may store number by number.
 template <int kWidth, typename T>
 __device__ void write_pack(T* to, const Numbers<kWidth>& numbers) {
+    const auto& at = numbers.at;
     if constexpr (kWidth == 1) {
-        write(*to, numbers.at[0]);
+        write(*to, at[0]);
+    } else if constexpr (std::is_same_v<T, float>) {
+        for (int i = 0; i < kWidth; i += 4)
+            *reinterpret_cast<float4*>(to + i) = make_float4(at[i], at[i + 1], at[i + 2], at[i + 3]);
     } else {
-        Pack<T, kWidth> pack;
-        for (int i = 0; i < kWidth; ++i) write(pack.at[i], numbers.at[i]);
-        *reinterpret_cast<Pack<T, kWidth>*>(to) = pack;
+        static_assert(kWidth == 8);
+        *reinterpret_cast<uint4*>(to) = make_uint4(pair_of(at[0], at[1]), pair_of(at[2], at[3]),
+                                                   pair_of(at[4], at[5]), pair_of(at[6], at[7]));
     }
 }
 

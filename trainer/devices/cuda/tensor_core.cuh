@@ -12,6 +12,7 @@
 
 #include <cstring>
 
+#include "trainer/devices/cuda/numbers.cuh"
 #include "trainer/devices/cuda/tensor_instructions.cuh"
 
 namespace dp::trainer::kernels {
@@ -30,13 +31,6 @@ struct LeftPiece {
 struct RightPieces {
     unsigned at[4];
 };
-
-__device__ inline unsigned pair_of(float first, float second) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
-    unsigned bits;
-    memcpy(&bits, &pair, sizeof bits);
-    return bits;
-}
 
 // Of the numbers of two pairs, added up.
 __device__ inline float product_of_pairs(unsigned one, unsigned other) {

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <random>
 #include <string>
@@ -75,6 +76,7 @@ struct Gpu {
     jmp_buf scheduler;
     ucontext_t beginning;
     const Kernel* kernel = nullptr;
+    std::map<const void*, std::size_t> allowed;  // bytes of shared memory by kernel
 };
 
 Gpu& gpu() {
@@ -237,6 +239,10 @@ cudaError_t run(dim3 blocks, dim3 threads, const Kernel& kernel) {
     if (!is_allowed(blocks, threads)) return cudaErrorInvalidConfiguration;
     Gpu& g = gpu();
     const std::lock_guard lock(g.one_kernel);
+    constexpr std::size_t kUnasked = 48 << 10;
+    const auto allowed = g.allowed.find(kernel.function);
+    if (kernel.launched > (allowed == g.allowed.end() ? kUnasked : allowed->second))
+        return cudaErrorInvalidValue;
     if (g.stacks == nullptr) make_threads(g);
     if (g.order.seed) g.random.seed(*g.order.seed);
     g.kernel = &kernel;
@@ -258,6 +264,15 @@ cudaError_t run(dim3 blocks, dim3 threads, const Kernel& kernel) {
         poisoned.after_block();
     }
     return cudaSuccess;
+}
+
+void allow_launched(const void* function, std::size_t bytes) {
+    const std::lock_guard lock(gpu().one_kernel);
+    gpu().allowed[function] = bytes;
+}
+
+std::size_t launched_bytes() {
+    return gpu().kernel->launched;
 }
 
 bool wait_for_block(bool says, Place place) {

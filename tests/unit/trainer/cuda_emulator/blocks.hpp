@@ -27,10 +27,14 @@ struct Kernel {
     const void* function;       // which kernel it is
     const void* beside_shared;  // a thread-local of its module, whose other ones are the shared variables
     bool is_watched;            // whether its accesses call the shadow (shadow.hpp)
+    std::size_t launched = 0;   // bytes of shared memory that the launch asks for
 };
 
 // One caller at a time. What CUDA's limits forbid is not run, and is answered as CUDA answers it.
 cudaError_t run(dim3 blocks, dim3 threads, const Kernel& kernel);
+
+// What a launch of this kernel may ask for from now on: cudaFuncSetAttribute().
+void allow_launched(const void* function, std::size_t bytes);
 
 // For cudaGetLastError(), where it is a failure.
 void note(cudaError_t result);
@@ -41,6 +45,10 @@ std::uintptr_t place_in_allocation(const void* place);
 // ---- by a thread of a running kernel; what the CUDA C++ Programming Guide leaves undefined ends the program
 
 [[noreturn]] void refuse(const std::string& what);
+
+// Of shared memory, what a block of any GPU has at most, and what this kernel's launch asks for.
+constexpr std::size_t kMostShared = std::size_t{227} << 10;
+std::size_t launched_bytes();
 
 // Where in the kernels' source a thread waits for others: as a default argument, the place of the call.
 struct Place {

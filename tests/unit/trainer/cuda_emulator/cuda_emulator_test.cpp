@@ -288,4 +288,27 @@ TEST(CudaEmulator, RefusesWhatIsBeyondALaunchsLimits) {
     }
 }
 
+TEST(CudaEmulator, ALaunchsSharedMemoryIsNoLargerThanItsKernelMayHave) {
+    const auto launched = [](std::size_t bytes) {
+        cudaLaunchConfig_t config{};
+        config.gridDim = config.blockDim = 1;
+        config.dynamicSmemBytes = bytes;
+        const cudaError_t result = cudaLaunchKernelEx(&config, apart_kernel);
+        EXPECT_EQ(cudaGetLastError(), result);
+        return result;
+    };
+    const auto may_have = [](int bytes) {
+        const cudaError_t result = cudaFuncSetAttribute(reinterpret_cast<const void*>(apart_kernel),
+                                                        cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+        EXPECT_EQ(cudaGetLastError(), result);
+        return result;
+    };
+    EXPECT_EQ(launched(48 << 10), cudaSuccess);
+    EXPECT_EQ(launched((48 << 10) + 1), cudaErrorInvalidValue);
+    EXPECT_EQ(may_have((227 << 10) + 1), cudaErrorInvalidValue);
+    EXPECT_EQ(may_have(227 << 10), cudaSuccess);
+    EXPECT_EQ(launched(227 << 10), cudaSuccess);
+    EXPECT_EQ(launched((227 << 10) + 1), cudaErrorInvalidValue);
+}
+
 }  // namespace

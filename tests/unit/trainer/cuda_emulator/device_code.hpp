@@ -23,7 +23,7 @@
 #ifdef __SANITIZE_THREAD__
 #define DP_IS_WATCHED true
 #define DP_UNWATCHED __attribute__((no_sanitize("thread")))
-// No static shared variable is larger than 48 KiB, so that there is a gap behind each.
+// No static shared variable is larger than 48 KiB, nor launched memory (launched_memory.cuh) than 227, so that there is a gap behind each.
 #define DP_APART __attribute__((aligned(65536)))
 #else
 #define DP_IS_WATCHED false
@@ -51,9 +51,9 @@ DP_UNWATCHED cudaError_t launch_kernel(const cudaLaunchConfig_t* config, void (*
     const auto call = [&]() DP_UNWATCHED { kernel(arguments...); };
     constexpr auto kBody = [](const void* what)
                                DP_UNWATCHED { (*static_cast<const decltype(call)*>(what))(); };
-    const cudaError_t result =
-        run(config->gridDim, config->blockDim,
-            {kBody, &call, reinterpret_cast<const void*>(kernel), &beside_shared, DP_IS_WATCHED});
+    const cudaError_t result = run(config->gridDim, config->blockDim,
+                                   {kBody, &call, reinterpret_cast<const void*>(kernel), &beside_shared,
+                                    DP_IS_WATCHED, config->dynamicSmemBytes});
     note(result);
     return result;
 }
@@ -120,6 +120,12 @@ DP_UNWATCHED inline int atomicMax(int* at, int value) {
     dp::cuda_emulator::begin_atomic(at, __builtin_return_address(0));
     const int before = *at;
     if (value > before) *at = value;
+    return before;
+}
+DP_UNWATCHED inline int atomicAdd(int* at, int value) {
+    dp::cuda_emulator::begin_atomic(at, __builtin_return_address(0));
+    const int before = *at;
+    *at = before + value;
     return before;
 }
 inline int __ffs(int value) {

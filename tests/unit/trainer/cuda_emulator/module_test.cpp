@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the CUDA module decides in types of NVIDIA's headers: how NCCL reduces a tensor, and in which words a GPU is refused.
+// What the CUDA module decides: how NCCL reduces a tensor, in which words a GPU is refused, into how many parts rows are split, and which are kept.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -8,6 +8,8 @@
 
 #include "trainer/devices/cuda/nccl_types.hpp"
 #include "trainer/devices/cuda/refusals.hpp"
+#include "trainer/devices/cuda/row_parts.hpp"
+#include "trainer/devices/cuda/shared_rows.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -67,6 +69,51 @@ TEST(Refusals, SayWhatToDo) {
     for (const auto said :
          {cudaErrorSystemNotReady, cudaErrorSystemDriverMismatch, cudaErrorECCUncorrectable})
         EXPECT_EQ(refusal_text(said, "words", unset).find("CUDA cannot"), std::string::npos) << said;
+}
+
+TEST(RowParts, CoverAllRowsAndHaveRoom) {
+    struct Case {
+        std::int64_t rows, columns, of_part, count;
+    };
+    for (const auto& [rows, columns, of_part, count] : {Case{0, 768, 16, 1},
+                                                        {1, 768, 16, 1},
+                                                        {16, 768, 16, 1},
+                                                        {17, 768, 16, 2},
+                                                        {8192, 768, 16, 512},
+                                                        {65536, 768, 71, 924},
+                                                        {65536, 1600, 147, 446},
+                                                        {100, std::int64_t{1} << 21, 100, 1}}) {
+        const auto split = kernels::layer_norm_parts(rows, columns);
+        EXPECT_EQ(split.rows, of_part) << rows << ", " << columns;
+        EXPECT_EQ(split.count, count) << rows << ", " << columns;
+        EXPECT_GE(split.rows * split.count, rows);
+        if (count > 1) {
+            EXPECT_LE(2 * split.count * columns * 4, 8 << 20);
+        }
+    }
+    EXPECT_EQ(kernels::row_parts(65536, 64, 128).count, 128);
+    EXPECT_EQ(kernels::row_parts(65, 64, 128).count, 2);
+}
+
+TEST(SharedRows, AreThoseThatCachesDoNotHoldAndABlockDoes) {
+    constexpr std::size_t kOfH100 = 227 << 10, kOfA100 = 163 << 10, kOfL40 = 99 << 10;
+    struct Case {
+        std::int64_t numbers;
+        std::size_t size, most, bytes;
+    };
+    for (const auto& [numbers, size, most, bytes] : {Case{50257, 2, kOfH100, 100530},
+                                                     {50257, 2, kOfA100, 100530},
+                                                     {50257, 2, kOfL40, 100530},
+                                                     {50688, 2, kOfL40, 0},
+                                                     {50257, 4, kOfH100, 201044},
+                                                     {50257, 4, kOfA100, 0},
+                                                     {50257, 2, 100530 + 511, 0},
+                                                     {50257, 2, 100530 + 512, 100530},
+                                                     {12280, 2, kOfH100, 0},
+                                                     {12281, 2, kOfH100, 24578},
+                                                     {50257, 2, 0, 0}})
+        EXPECT_EQ(kernels::bytes_of_kept_row(numbers, size, most), bytes)
+            << numbers << ", " << size << ", " << most;
 }
 
 }  // namespace

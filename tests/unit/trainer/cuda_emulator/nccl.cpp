@@ -8,7 +8,8 @@
 // their communicator is revoked or aborted. Then it ends as if it had succeeded and leaves garbage; and a rank that has
 // aborted gives garbage to those that have not.
 //
-// DP_CUDA_EMULATOR_NCCL_DIES=RANK/NUMBER: that rank's process dies when it comes to the collective of that number, from 1.
+// DP_CUDA_EMULATOR_NCCL_DIES=RANK/NUMBER/BYTES: that rank's process dies when it comes to the collective of that number, from 1, among
+// those of so many bytes.
 // DP_CUDA_EMULATOR_NCCL_COUNTS: each collective is told on the standard error. DP_CUDA_EMULATOR_NCCL_HANGS: a communicator cannot be
 // finalized, and its abort hangs. DP_CUDA_EMULATOR_NCCL_NO_MEMORY=NUMBER: that collective and later ones fail for lack of memory.
 // DP_CUDA_EMULATOR_NCCL_VERSION: such as 21701.
@@ -31,6 +32,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -156,7 +158,13 @@ bool begin(Kind kind, std::uint64_t bytes, int rank) {
         std::fprintf(stderr, "emulated NCCL: rank %d, %d: kind %u, %llu bytes\n", rank, now,
                      static_cast<unsigned>(kind), static_cast<unsigned long long>(bytes));
     const char* dies = std::getenv("DP_CUDA_EMULATOR_NCCL_DIES");
-    if (dies != nullptr && std::to_string(rank) + "/" + std::to_string(now) == dies) std::raise(SIGKILL);
+    static std::mutex mutex;
+    static std::map<std::uint64_t, int> of_that_size;
+    std::lock_guard lock(mutex);
+    const int again = ++of_that_size[bytes];
+    if (dies != nullptr &&
+        std::to_string(rank) + "/" + std::to_string(again) + "/" + std::to_string(bytes) == dies)
+        std::raise(SIGKILL);
     const char* fails = std::getenv("DP_CUDA_EMULATOR_NCCL_NO_MEMORY");
     return fails == nullptr || now < std::atoi(fails);
 }

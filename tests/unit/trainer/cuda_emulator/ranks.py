@@ -7,7 +7,11 @@ usage: ranks.py TRAINER DPCTL CASE    LD_LIBRARY_PATH has the emulated GPU
   one_gpu     ranks with instances of one GPU, which NCCL refuses, go through the host
   other_gpus  ranks with GPUs of other kinds are told that they wait for the slowest
   memory      a GPU with one MiB less than is needed is refused before anything is trained
+  restart     a rank dies before a collective, in whose kernel the others wait: they are let out of it and go on with the one that
+              takes its place, to the same parameters
+  stop        all ranks are told to stop, and agree on the signal
 """
+import collections
 import hashlib
 import json
 import math
@@ -26,14 +30,14 @@ TRAINING = [TRAINER, "--model=linear", "--device=cuda", "--samples=96", "--batch
 SAVING = [*TRAINING, "--checkpoint-dir=kept", "--save-interval=2"]
 
 
-def launch(command, folder, *, ranks=RANKS, **environment):
-    return subprocess.run([DPCTL, "launch", "-n", str(ranks), "--", *command], cwd=folder, capture_output=True, text=True,
+def launch(command, folder, *, ranks=RANKS, options=(), **environment):
+    return subprocess.run([DPCTL, "launch", "-n", str(ranks), *options, "--", *command], cwd=folder, capture_output=True, text=True,
                           timeout=60, env={**os.environ, **environment})
 
 
-def collectives(said, rank):
-    """What that rank came to: (number, kind, bytes)."""
-    return [tuple(map(int, line)) for line in re.findall(rf"emulated NCCL: rank {rank}, (\d+): kind (\d+), (\d+) bytes", said)]
+def sizes_of_collectives(said, rank):
+    """→ Counter of the bytes of what that rank came to."""
+    return collections.Counter(map(int, re.findall(rf"emulated NCCL: rank {rank}, \d+: kind \d+, (\d+) bytes", said)))
 
 
 def check_checkpoints(folder):
@@ -55,16 +59,44 @@ def death():
         assert whole.returncode == 0, whole.stdout + whole.stderr
         published = check_checkpoints(folder)
         assert published > 0, whole.stdout
-    by_size = {size: number for number, _, size in collectives(whole.stderr, VICTIM)}  # the last of each
-    print(f"{published} checkpoints; {by_size}")
-    # Each rank's facts of a shard, for the manifest; and its hash of the parameters, for whether they are equal.
-    for number in by_size[RANKS * 7 * 8], by_size[RANKS * 8]:
+    sizes = sizes_of_collectives(whole.stderr, VICTIM)
+    print(f"{published} checkpoints; {sizes}")
+    # Each rank's facts of a shard, for the manifest; and its hash of the parameters, for whether they are equal. The last of each.
+    for size in RANKS * 7 * 8, RANKS * 8:
         with tempfile.TemporaryDirectory() as folder:
-            done = launch(SAVING, folder, DP_CUDA_EMULATOR_NCCL_DIES=f"{VICTIM}/{number}")
-            print(f"dies at {number}: exit {done.returncode}", *done.stderr.splitlines()[-2:], sep="\n  ", flush=True)
+            done = launch(SAVING, folder, DP_CUDA_EMULATOR_NCCL_DIES=f"{VICTIM}/{sizes[size]}/{size}")
+            print(f"dies at {sizes[size]} of {size} bytes: exit {done.returncode}", *done.stderr.splitlines()[-2:], sep="\n  ", flush=True)
             assert done.returncode != 0, done.stdout + done.stderr
             assert "parameters_equal_on_all_ranks" not in done.stdout, done.stdout
             check_checkpoints(folder)
+
+
+def restart():
+    first_alone = ["bash", "-c", '[ "$DP_GENERATION" = 0 ] || unset DP_CUDA_EMULATOR_NCCL_DIES; exec "$@"', "bash"]
+    training = [*first_alone, *TRAINING, "--epochs=4", "--deterministic"]
+    with tempfile.TemporaryDirectory() as folder:
+        undisturbed = launch(training, folder, DP_CUDA_EMULATOR_NCCL_COUNTS="1")
+    assert undisturbed.returncode == 0, undisturbed.stderr
+    sizes = sizes_of_collectives(undisturbed.stderr, VICTIM)
+    gradients = max((size for size in sizes if size > 1 << 20), key=sizes.get)
+    with tempfile.TemporaryDirectory() as folder:
+        done = launch(training, folder, options=["--on-failure=restart"], DP_CUDA_EMULATOR_NCCL_DIES=f"{VICTIM}/5/{gradients}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    one, here = (json.loads(said.stdout.splitlines()[-1]) for said in (undisturbed, done))
+    print({name: here.get(name) for name in ("recoveries", "recovery_seconds", "steps_repeated", "parameters_hash")})
+    assert here["recoveries"] == 1 and here["parameters_hash"] == one["parameters_hash"], (one, here)
+
+
+def stop():
+    command = [DPCTL, "launch", "-n", str(RANKS), "--", *SAVING, "--epochs=100000", "--log-interval=1"]
+    with tempfile.TemporaryDirectory() as folder:
+        with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as launched:
+            said = [launched.stdout.readline()]
+            while said[-1] and " loss " not in said[-1]:
+                said.append(launched.stdout.readline())
+            launched.send_signal(signal.SIGTERM)
+            said.append(launched.communicate(timeout=60)[0])
+    assert "received SIGTERM: stopped after step" in said[-1], "".join(said)
 
 
 def one_gpu():
@@ -109,4 +141,5 @@ def memory():
     assert does_not.returncode != 0 and " loss " not in does_not.stdout, does_not.stdout
 
 
-{"abort": abort, "death": death, "memory": memory, "one_gpu": one_gpu, "other_gpus": other_gpus}[CASE]()
+{"abort": abort, "death": death, "memory": memory, "one_gpu": one_gpu, "other_gpus": other_gpus, "restart": restart,
+ "stop": stop}[CASE]()

@@ -54,6 +54,14 @@ std::size_t size_of_memory() {
     return bytes;
 }
 
+// Of a block (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
+std::size_t most_shared() {
+    const std::string capability = gpu();
+    if (capability == "8.0") return std::size_t{163} << 10;
+    return capability.starts_with("8.") || capability.starts_with("12.") ? std::size_t{99} << 10
+                                                                         : kMostShared;
+}
+
 std::size_t rounded(std::size_t bytes, std::size_t unit) {
     return (bytes + unit - 1) / unit * unit;
 }
@@ -186,6 +194,14 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
                  sizeof properties->name - 1);
     std::sscanf(gpu().c_str(), "%d.%d", &properties->major, &properties->minor);
     properties->multiProcessorCount = 2;
+    properties->sharedMemPerBlockOptin = most_shared();
+    return cudaSuccess;
+}
+cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
+        static_cast<std::size_t>(value) > most_shared())
+        return noted(cudaErrorInvalidValue);
+    allow_launched(function, static_cast<std::size_t>(value));
     return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) {
