@@ -11,8 +11,8 @@ import sys
 import tempfile
 
 TRAINER, = sys.argv[1:]
-FEW, MANY = 25, 45
-MODEL = ["--model=linear", "--device=cuda", "--samples=4000", "--batch-size=8"]
+FEW, MANY = 25, 40
+MODEL = ["--model=linear", "--device=cuda", "--samples=700", "--batch-size=8"]
 TRAINING, MEASURING = [TRAINER, *MODEL, "--steps={}"], [TRAINER, "measure-performance", *MODEL, "--warmup=1", "--iterations={}"]
 CASES = [  # command, and how often a step may wait
     (TRAINING, 0),
