@@ -233,8 +233,11 @@ void refuse(const std::string& what) {
     std::abort();
 }
 
-cudaError_t run(dim3 blocks, dim3 threads, const Kernel& kernel) {
-    if (!is_allowed(blocks, threads)) return cudaErrorInvalidConfiguration;
+cudaError_t limits(dim3 blocks, dim3 threads) {
+    return is_allowed(blocks, threads) ? cudaSuccess : cudaErrorInvalidConfiguration;
+}
+
+void run(dim3 blocks, dim3 threads, const Kernel& kernel) {
     Gpu& g = gpu();
     const std::lock_guard lock(g.one_kernel);
     if (g.stacks == nullptr) make_threads(g);
@@ -257,7 +260,6 @@ cudaError_t run(dim3 blocks, dim3 threads, const Kernel& kernel) {
         run_block(g, order, warps);
         poisoned.after_block();
     }
-    return cudaSuccess;
 }
 
 bool wait_for_block(bool says, Place place) {

@@ -29,8 +29,10 @@ struct Kernel {
     bool is_watched;            // whether its accesses call the shadow (shadow.hpp)
 };
 
-// One caller at a time. What CUDA's limits forbid is not run, and is answered as CUDA answers it.
-cudaError_t run(dim3 blocks, dim3 threads, const Kernel& kernel);
+// What CUDA's limits forbid is not to be run, and is answered as CUDA answers it.
+cudaError_t limits(dim3 blocks, dim3 threads);
+// One caller at a time.
+void run(dim3 blocks, dim3 threads, const Kernel& kernel);
 
 // For cudaGetLastError(), where it is a failure.
 void note(cudaError_t result);
