@@ -23,7 +23,7 @@ PACKAGES = os.path.join(CHECKOUT, "build/packages")  # tests/run fetches them
 # The trainer with less to do: of two options the last one counts.
 SMALL_TRAINER = f"""#!/bin/sh
 case "$*" in
-prepare* | report* | export* | evaluate*) exec {BUILD}/bin/trainer "$@" ;;
+prepare* | report* | export* | evaluate* | info*) exec {BUILD}/bin/trainer "$@" ;;
 *gpt*) exec {BUILD}/bin/trainer "$@" --num-layers=1 --hidden-size=16 --num-attention-heads=2 --seq-length=16 --batch-size=1 --steps=2 ;;
 esac
 [ "${{RANK-none}}" != "$HANGS" ] || exec sleep 600
@@ -205,6 +205,7 @@ RUN = {
     "trainer --model=gpt --data-dir notes.tokens --checkpoint-dir=run1 && trainer evaluate --checkpoint-dir=run1 --data-dir notes.tokens": with_tokens,
     "trainer plan --num-layers=48 --hidden-size=1600 --num-attention-heads=20 --seq-length=1024 --batch-size=4 --ranks=64 --hardware=h100":
         as_it_stands,
+    "trainer info --roofline --device-model=h100 --model=gpt --gpt-size=124M --batch-size=64 --bf16": as_it_stands,
     "srun -N2 -n4 --dp-dry-run hostname": as_it_stands,
     "grep -cE '^[[:space:]]*([^#[:space:]]|#!|#SBATCH)' *.sbatch": where_the_examples_are,
 }

@@ -5,10 +5,12 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <system_error>
 
@@ -101,6 +103,43 @@ Result<void> copy_part(const fs::path& checkpoint, const Manifest& manifest, std
     return device.status();
 }
 
+// This rank's numbers of its shard, piece by piece. The next piece comes from the device while the caller is at one.
+class Pieces {
+ public:
+    Pieces(const std::vector<Vector>& vectors, std::int64_t rank, std::int64_t world, Device& device) {
+        std::size_t largest = 0;
+        for (const Vector& vector : vectors) {
+            const Shard shard = shard_of(vector.elements(), rank, world);
+            for (std::int64_t done = 0; done < shard.count; done += kChunk) {
+                pieces_.push_back(vector.part(shard.first + done, std::min(kChunk, shard.count - done)));
+                largest = std::max(largest, pieces_.back().bytes());
+            }
+        }
+        for (auto& one : downloads_) one = device.make_download(largest);
+        start();
+    }
+
+    bool has_more() const { return next_ < pieces_.size(); }
+    // Valid until the next call.
+    std::span<const float> next() {
+        Download& here = download();
+        ++next_;
+        start();
+        const auto bytes = here.wait();
+        return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
+    }
+
+ private:
+    std::vector<Tensor> pieces_;
+    std::size_t next_ = 0;
+    std::array<std::unique_ptr<Download>, 2> downloads_;  // of two pieces at a time
+
+    Download& download() { return *downloads_[next_ % downloads_.size()]; }
+    void start() {
+        if (has_more()) download().start(pieces_[next_]);
+    }
+};
+
 }  // namespace
 
 std::int64_t shard_bytes(const std::vector<StoredVector>& vectors, std::int64_t rank, std::int64_t world) {
@@ -116,23 +155,18 @@ Result<WrittenShard> write_shard(const fs::path& file, const std::vector<Vector>
     Result<void> written = out ? Result<void>() : tl::unexpected(out.error());
     Sha256 sha;
     bool is_finite = true;
-    const std::int64_t chunk = gathered != nullptr ? gathered->most_at_once() : kChunk;
-    const auto next = [&](const Vector& vector, std::int64_t done) -> Result<std::vector<float>> {
-        if (gathered != nullptr) return gathered->of_shard(vector, done, chunk);
-        const Shard shard = shard_of(vector.elements(), rank, world);
-        const std::int64_t count = std::clamp<std::int64_t>(shard.count - done, 0, chunk);
-        return count == 0 ? std::vector<float>()
-                          : device.values_of<float>(vector.part(shard.first + done, count));
+    const auto take = [&](std::span<const float> numbers) {
+        sha.update(numbers.data(), numbers.size_bytes());
+        is_finite &= std::ranges::all_of(numbers, [](float number) { return std::isfinite(number); });
+        if (written && !numbers.empty()) written = out->write(numbers.data(), numbers.size_bytes());
     };
-    for (const auto& vector : vectors) {
-        for (std::int64_t done = 0; done < largest_shard(vector.elements(), world); done += chunk) {
-            if (!written && gathered == nullptr) return tl::unexpected(written.error());
-            const auto numbers = DP_TRY(next(vector, done));
-            const auto bytes = numbers.size() * sizeof(float);
-            sha.update(numbers.data(), bytes);
-            is_finite &= std::ranges::all_of(numbers, [](float number) { return std::isfinite(number); });
-            if (written && bytes > 0) written = out->write(numbers.data(), bytes);
-        }
+    if (gathered != nullptr) {
+        const std::int64_t chunk = gathered->most_at_once();
+        for (const auto& vector : vectors)
+            for (std::int64_t done = 0; done < largest_shard(vector.elements(), world); done += chunk)
+                take(DP_TRY(gathered->of_shard(vector, done, chunk)));
+    } else {
+        for (Pieces pieces(vectors, rank, world, device); written && pieces.has_more();) take(pieces.next());
     }
     DP_TRY(device.status());
     DP_TRY(written);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `trainer info`: parameters, memory and FLOPs of a model, from its declaration and what a device copies.
+// `trainer info`: parameters, memory and FLOPs of a model, from its declaration and what a device copies; or its roofline.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -13,6 +13,8 @@
 #include "trainer/commands/preparation.hpp"
 #include "trainer/commands/run.hpp"
 #include "trainer/models/freezing.hpp"
+#include "trainer/profile/paper_step.hpp"
+#include "trainer/profile/roofline.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -119,6 +121,65 @@ nlohmann::ordered_json info_json(const Options& options, std::int64_t parameters
             {"flops_per_sample", flops}};
 }
 
+constexpr std::int64_t kMostAccumulated = 1000;  // batches, whose operations are kept
+
+// --roofline is of what one GPU does.
+Result<void> check_roofline(const Options& options) {
+    if (options.training.accumulate > kMostAccumulated)
+        return fail(Fault::usage,
+                    "--roofline is of a step of at most {} batches; give a smaller --accumulate than {}",
+                    kMostAccumulated, options.training.accumulate);
+    for (const char* name :
+         {"--ranks", "--ranks-per-node", "--tensor-parallel", "--pipeline-parallel", "--sequence-parallel"})
+        if (options.gave(name))
+            return fail(Fault::usage,
+                        "--roofline is of one GPU that has the whole model; leave {} out, or see `trainer "
+                        "plan`",
+                        name);
+    if (options.gave("--device") && options.device.choice == DeviceChoice::cpu)
+        return fail(Fault::usage,
+                    "--roofline is of a GPU; leave --device=cpu out, or measure with `trainer "
+                    "measure-performance --per-operation`");
+    return {};
+}
+
+// What a step takes on a GPU, on paper.
+Result<void> show_roofline(const ModelInfo& info, const Options& options, double flops_per_sample,
+                           std::int64_t tokens_per_sample) {
+    const Settings& training = options.training;
+    const DeviceModel& gpu = *find_named(kDeviceModels, options.info.device_model);
+    const Type type = type_of(training.precision);
+    const Peaks peaks = peaks_of(gpu, type);
+    ProfileRecorder recorder(StepRange{1, 1});
+    DP_TRY(record_paper_step(info, options.shape, training, recorder));
+    const Roofline roofline = roofline_of(recorder, peaks, &gpu, type);
+    const auto samples = static_cast<double>(training.batch * training.accumulate);
+    const double seconds = roofline.sum.predicted.seconds,
+                 mfu = samples * flops_per_sample / seconds / peaks.flops;
+    const auto throughput = throughput_of(samples / seconds, tokens_per_sample);
+    fmt::print(
+        "a step of {} on one {}, on paper: {}, batch {}{}; {:.0f} TFLOP/s, and {:.2f} of {:.2f} "
+        "TB/s\n\n{}\n\n",
+        info.name, gpu.product, name_of(training.precision), training.batch,
+        training.accumulate > 1 ? fmt::format(" x {}", training.accumulate) : "", peaks.flops / 1e12,
+        peaks.bytes / 1e12, gpu.memory / 1e12, roofline_text(roofline, false));
+    fmt::print("predicted: {:.0f} {}, MFU {:.1f} % of {:.3f} MFLOP a sample\n", throughput.rate,
+               throughput.unit, 100 * mfu, flops_per_sample / 1e6);
+    fmt::print("{}\n", nlohmann::ordered_json{{"roofline", options.model},
+                                              {"device_model", gpu.name},
+                                              {"batch_size", training.batch},
+                                              {"accumulate", training.accumulate},
+                                              {"precision", name_of(training.precision)},
+                                              {"step_seconds", seconds},
+                                              {"floor_seconds", roofline.sum.floor.seconds},
+                                              {"samples_per_second", samples / seconds},
+                                              {"flops_per_sample", flops_per_sample},
+                                              {"mfu", mfu},
+                                              {"operations", roofline_json(roofline, false)}}
+                           .dump());
+    return {};
+}
+
 }  // namespace
 
 Result<void> info(const Options& given) {
@@ -133,6 +194,13 @@ Result<void> info(const Options& given) {
     const auto vocabulary = DP_TRY(vocabulary_for(options));
     DP_TRY(fit(options, vocabulary));
     DP_TRY(choose_documents(options));
+    if (options.info.roofline) {
+        DP_TRY(check_roofline(options));
+        const auto whole = make_model(chosen, options.shape);
+        DP_TRY(check_countable(chosen, *whole, options.training.batch));
+        return show_roofline(chosen, options, 3 * whole->forward_flops_per_sample(),
+                             chosen.data == DataSet::tokens ? whole->targets_per_sample() : 0);
+    }
     const auto parallel = DP_TRY(choose_parallel(options, chosen, {}, options.info.ranks));
     choose_micro_batches(options, parallel);
     const std::int64_t sharing = options.info.ranks_per_node =

@@ -7,6 +7,7 @@
 #include <array>
 #include <chrono>
 #include <ctime>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -15,7 +16,8 @@
 namespace dp::trainer {
 namespace {
 
-constexpr std::int64_t kSplitSteps = 20;  // whose parts are measured
+constexpr std::int64_t kSplitSteps = 20;    // whose parts are measured
+constexpr std::int64_t kRecordedSteps = 5;  // whose operations are
 
 using Clock = std::chrono::steady_clock;
 
@@ -28,28 +30,48 @@ double cpu_seconds() {
     return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
 }
 
-// Times steps, and then the parts of kSplitSteps more, each of which the device finishes before the next.
+std::int64_t timed_steps(const MeasureOptions& options) {
+    return options.warmup + options.iterations + std::min(options.iterations, kSplitSteps);
+}
+
+// Times steps, as they follow each other on the device, and then the parts of kSplitSteps more, each of which the device finishes
+// before the next.
 class Stopwatch final : public Observer {
  public:
-    Stopwatch(Device& device, const MeasureOptions& options)
-        : device_(device), warmup_(options.warmup), whole_(options.warmup + options.iterations) {}
+    Stopwatch(Device& device, const MeasureOptions& options, ProfileRecorder* recorder)
+        : device_(device),
+          timestamps_(device.make_timestamps()),
+          recorder_(recorder),
+          warmup_(options.warmup),
+          whole_(options.warmup + options.iterations),
+          timed_(timed_steps(options)) {}
 
+    void on_step_begin() override {
+        if (recorder_ != nullptr) recorder_->on_step_begin();
+        if (made_ != warmup_) return;
+        timestamps_->take();
+        cpu_began_ = cpu_seconds();
+    }
     void on_phase(Phase next) override {
         if (splits_) take_phase();
         phase_ = next;
     }
     void on_step(std::int64_t, std::int64_t step, const Schedule&) override {
+        if (recorder_ != nullptr) recorder_->on_step();
+        made_ = step;
         if (splits_) take_phase();
-        device_.synchronize();
-        const auto now = Clock::now();
-        if (step > warmup_ && step <= whole_) steps_.push_back(seconds_between(step_began_, now));
-        if (step == warmup_) cpu_began_ = cpu_seconds();
-        if (step == whole_) {
-            cpu_seconds_ = cpu_seconds() - cpu_began_;
-            phase_began_ = now;
+        if (step < whole_) {
+            if (step > warmup_) timestamps_->take();
+            return;
         }
-        step_began_ = now;
-        splits_ = step >= whole_;
+        if (step == whole_) {
+            timestamps_->take();
+            steps_ = timestamps_->between();
+            cpu_seconds_ = cpu_seconds() - cpu_began_;
+            phase_began_ = Clock::now();
+        }
+        device_.synchronize();
+        splits_ = step < timed_;
     }
 
     const std::vector<double>& steps() const { return steps_; }  // seconds of each
@@ -58,10 +80,12 @@ class Stopwatch final : public Observer {
 
  private:
     Device& device_;
-    std::int64_t warmup_, whole_;
+    std::unique_ptr<Timestamps> timestamps_;  // around the steps that are measured
+    ProfileRecorder* recorder_;               // null: no operations are recorded
+    std::int64_t warmup_, whole_, timed_, made_ = 0;
     bool splits_ = false;
     Phase phase_ = Phase::idle;
-    Clock::time_point step_began_ = Clock::now(), phase_began_ = step_began_;
+    Clock::time_point phase_began_;
     std::vector<double> steps_;
     double cpu_began_ = 0, cpu_seconds_ = 0;
     double communication_ = 0, other_ = 0;
@@ -83,16 +107,21 @@ Result<double> sum_of_all_ranks(double number, Device& device, Communicator& com
 
 }  // namespace
 
+StepRange steps_to_record(const MeasureOptions& options) {
+    const std::int64_t timed = timed_steps(options);
+    return {timed + 1, timed + kRecordedSteps};
+}
+
 std::string time_text(double seconds) {
     return seconds < 1 ? fmt::format("{:.3f} ms", seconds * 1e3) : fmt::format("{:.3f} s", seconds);
 }
 
 Result<Measurement> measure(const ModelInfo& info, Model& model, const Dataset& data,
                             const Settings& settings, const MeasureOptions& options, Device& device,
-                            const Ranks& ranks) {
-    Stopwatch watch(device, options);
-    const std::int64_t steps =
-        options.warmup + options.iterations + std::min(options.iterations, kSplitSteps);
+                            const Ranks& ranks, ProfileRecorder* recorder) {
+    Stopwatch watch(device, options, recorder);
+    const std::int64_t steps = recorder != nullptr ? steps_to_record(options).last : timed_steps(options);
+    if (recorder != nullptr) recorder->follow(model.parameters(), ranks.data, device.memory(), steps);
     DP_TRY(repeat_step(info, model, data, settings, device, ranks, steps, watch));
 
     const double total = std::accumulate(watch.steps().begin(), watch.steps().end(), 0.0);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "trainer/base/statistics.hpp"
+#include "trainer/profile/recorder.hpp"
 #include "trainer/reports/report.hpp"
 
 namespace dp::trainer {
@@ -12,6 +13,7 @@ namespace dp::trainer {
 struct MeasureOptions {
     std::int64_t iterations = 50;
     std::int64_t warmup = 10;
+    bool per_operation = false;
 };
 
 struct Measurement {
@@ -26,10 +28,13 @@ struct Measurement {
     double communication_least, communication_most;
 };
 
-// Every rank calls. The model is not placed yet.
+// The steps behind all that are timed, of which --per-operation records the operations.
+StepRange steps_to_record(const MeasureOptions& options);
+
+// Every rank calls. The model is not placed yet. `recorder`, of these steps: null without --per-operation.
 Result<Measurement> measure(const ModelInfo& info, Model& model, const Dataset& data,
                             const Settings& settings, const MeasureOptions& options, Device& device,
-                            const Ranks& ranks);
+                            const Ranks& ranks, ProfileRecorder* recorder = nullptr);
 
 // Pure: "1.234 ms"; the table for people, the line for programs.
 std::string time_text(double seconds);

@@ -14,6 +14,7 @@
 #include "trainer/commands/data_formats.hpp"
 #include "trainer/models/gpt.hpp"
 #include "trainer/prepare/sources.hpp"
+#include "trainer/profile/roofline.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -325,6 +326,11 @@ OptionList info_options(InfoOptions& options) {
              "ranks that share the optimizer's state (default: 1)", kAlone);
     list.add("--ranks-per-node", options.ranks_per_node, whole(1, kMillion),
              "on CPUs: ranks that share parameters and optimizer (default: 1)", kAlone);
+    list.flag("--roofline", options.roofline,
+              "instead, what each operation of a step takes on one GPU: at least, and by prediction", kAlone);
+    list.add("--device-model", options.device_model, one_of(names_of(kDeviceModels)),
+             "which GPU (default: h100)", kAlone)
+        .needs = "--roofline";
     return list;
 }
 
@@ -353,6 +359,8 @@ OptionList measure_options(MeasureOptions& options) {
     list.add("--iterations", options.iterations, whole(1, kMillion), "steps to measure (default: 50)",
              kCourse);
     list.add("--warmup", options.warmup, whole(1, kMillion), "steps before them (default: 10)", kCourse);
+    list.flag("--per-operation", options.per_operation,
+              "also what each operation takes, beside what it would take at least", kCourse);
     return list;
 }
 

@@ -65,6 +65,8 @@ struct CacheOptions {
 
 struct InfoOptions {
     std::int64_t ranks = 1, ranks_per_node = 1;
+    bool roofline = false;
+    std::string device_model = "h100";  // of kDeviceModels
 };
 
 inline constexpr const char* kHere = "here";  // the hardware of this machine

@@ -89,6 +89,13 @@ Result<void> profile_can_be_written(const std::optional<fs::path>& where) {
                                                : can_hold_files("--profile", where);
 }
 
+std::optional<Peaks> peaks_here(Device& device, const Options& options, const LaunchContext& here) {
+    const bool is_cpu = device.name() == "cpu";
+    // A CPU's threads are those of the training; another device of a GPU would not fit beside it.
+    const auto cpu = is_cpu ? open_cpu(threads_of(device.choices(), threads_for(here))) : nullptr;
+    return measure_peaks(is_cpu ? *cpu : device, type_of(options.training.precision), here.local_size);
+}
+
 Profile make_profile(const ProfileRecorder& recorder, const ProfiledRun& run) {
     Device& device = run.prepared.device();
     const Options& options = run.prepared.options;
@@ -97,12 +104,7 @@ Profile make_profile(const ProfileRecorder& recorder, const ProfiledRun& run) {
     // Before anything that can fail on one rank alone.
     const auto ranks = times_of_ranks(profile_of(recorder, std::nullopt), device, run.ranks.world);
     const bool is_cpu = device.name() == "cpu";
-    if (!peaks && !recorder.steps().empty()) {
-        // A CPU's threads are those of the training; another device of a GPU would not fit beside it.
-        const auto cpu = is_cpu ? open_cpu(threads) : nullptr;
-        peaks =
-            measure_peaks(is_cpu ? *cpu : device, type_of(options.training.precision), run.here.local_size);
-    }
+    if (!peaks && !recorder.steps().empty()) peaks = peaks_here(device, options, run.here);
     Profile profile = profile_of(recorder, peaks);
     profile.ranks = ranks;
     profile.what = run.what;

@@ -17,6 +17,9 @@ namespace dp::trainer {
 // Nothing is left of the check. Without a value there is nothing to check.
 Result<void> profile_can_be_written(const std::optional<std::filesystem::path>& where);
 
+// What the device reaches, measured now; nullopt: there is no memory for that. Every rank calls.
+std::optional<Peaks> peaks_here(Device& device, const Options& options, const LaunchContext& here);
+
 struct ProfiledRun {
     const Prepared& prepared;
     const LaunchContext& here;

@@ -27,6 +27,7 @@
 #include "trainer/parallel/consistency.hpp"
 #include "trainer/parallel/profiled_communicator.hpp"
 #include "trainer/parallel/world.hpp"
+#include "trainer/profile/roofline.hpp"
 #include "trainer/profile/views.hpp"
 #include "trainer/reports/metrics_file.hpp"
 #include "trainer/reports/report.hpp"
@@ -90,7 +91,7 @@ struct Run {
         std::optional<double> startup_seconds;
     };
     First& first;
-    ProfileRecorder* recorder;  // null: no --profile
+    ProfileRecorder* recorder;  // null: no --profile, and no --per-operation
     const Options& options = prepared.options;
     Device& device = prepared.device();
     MemoryCase memory =
@@ -176,14 +177,38 @@ struct Run {
         if (world.facts() != nullptr) facts.nodes = world.facts()->nodes;
     }
 
-    Result<void> measure() {
+    Result<void> measure(const LaunchContext& here) {
         auto measured = dp::trainer::measure(*prepared.info, *prepared.model, prepared.data, options.training,
-                                             options.measure, device, ranks);
+                                             options.measure, device, ranks, recorder);
         if (!measured) return tl::unexpected(with_advice(measured.error(), device, memory));
         facts.memory_peak = device.memory().peak();
+        auto json = measurement_json(facts, *measured);
         report.line(measurement_table(*measured));
-        DP_TRY(finish(measurement_json(facts, *measured)));
+        if (recorder != nullptr) json["operations"] = operations(here);
+        DP_TRY(finish(json));
         return within_throughput(measured->samples_per_second);
+    }
+
+    // Of --per-operation: shows them. Every rank calls.
+    nlohmann::ordered_json operations(const LaunchContext& here) {
+        recorder->settle();
+        const bool is_gpu = device.name() == "cuda" && !here.gpu.is_part();
+        const DeviceModel* model = is_gpu ? device_model_of(device.description()) : nullptr;
+        const Type type = type_of(options.training.precision);
+        const auto peaks = model != nullptr ? peaks_of(*model, type) : peaks_here(device, options, here);
+        const Roofline roofline = roofline_of(*recorder, peaks, model, type);
+        if (recorder->steps().empty()) {
+            report.line("no operations: " + recorder->problem());
+            return nullptr;
+        }
+        if (peaks)
+            report.line(fmt::format("operations of a step; {}{}: {:.1f} GFLOP/s, {:.1f} GB/s",
+                                    model != nullptr ? "the floor is by the data sheet of the "
+                                                     : "the floor is by what this device does, measured",
+                                    model != nullptr ? model->product : "", peaks->flops / 1e9,
+                                    peaks->bytes / 1e9));
+        report.line(roofline_text(roofline, true));
+        return roofline_json(roofline, true);
     }
 
     Result<void> find_rate() {
@@ -370,8 +395,10 @@ class Generations {
     World& world_;
     const std::chrono::steady_clock::time_point started_;
     std::optional<ProfileRecorder> recorder_ =
-        given_.output.profile ? std::optional<ProfileRecorder>(std::in_place, given_.output.profile_steps)
-                              : std::nullopt;
+        profiles() ? std::optional<ProfileRecorder>(std::in_place, given_.command == Command::measure
+                                                                       ? steps_to_record(given_.measure)
+                                                                       : given_.output.profile_steps)
+                   : std::nullopt;
     Watching watching_;
     std::optional<Compiled> compiled_;
     std::optional<Prepared> prepared_;
@@ -388,8 +415,11 @@ class Generations {
         groups_ = {};
     }
 
-    // measure-performance has no steps of a training.
-    bool profiles() const { return recorder_ && given_.command == Command::run; }
+    // Steps of a training, or those that measure-performance repeats.
+    bool profiles() const {
+        if (given_.command == Command::measure) return given_.measure.per_operation;
+        return given_.command == Command::run && given_.output.profile;
+    }
 
     bool is_primary() const {
         const dp_world* facts = world_.facts();
@@ -466,7 +496,8 @@ class Generations {
                                ? nullptr
                                : compiled_->plan(values_of_plan(prepared_->options),
                                                  here_.omp_threads.has_value(), prepared_->device());
-        if (const auto line = compiled_->line(time_now()); is_first && line) report_.line(*line);
+        if (is_first && is_primary())
+            if (const auto line = compiled_->line(time_now())) report_.line(*line);
         watching_.on_phase(Phase::communication);
         const bool in_ring = prepared_->options.training.virtual_stages > 1;
         groups_ = DP_TRY(world_.connect(prepared_->device(), here_.gpu.is_part(), *parallel,
@@ -491,7 +522,7 @@ class Generations {
                   survival_,       first_,       profiles() ? &*recorder_ : nullptr};
         DP_TRY(ready.check(here_, plan));
         if (given_.command == Command::find_rate) return ready.find_rate();
-        return given_.command == Command::measure ? ready.measure() : ready.train(here_, plan, started_);
+        return given_.command == Command::measure ? ready.measure(here_) : ready.train(here_, plan, started_);
     }
 };
 

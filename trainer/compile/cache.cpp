@@ -82,6 +82,20 @@ Lookup Cache::find(const CacheKey& key) const {
     return {std::move(*entry), ""};
 }
 
+std::optional<std::string> Cache::other_value(const CacheKey& key, const std::string& fact) const {
+    std::optional<std::string> value;
+    std::int64_t used = 0;
+    for (const Stored& one : all_in(directory_)) {
+        const auto entry = open_entry(one.file);
+        if (!entry || entry->key.kind != key.kind || difference(entry->key.what, key.what) != fact) continue;
+        const auto found = entry->key.what.find(fact);
+        if (found == entry->key.what.end() || (value && one.used < used)) continue;
+        value = found->second;
+        used = one.used;
+    }
+    return value;
+}
+
 Result<MadeDirectories> Cache::open_for_writing() const {
     MadeDirectories directories;
     std::error_code error = directories.make(directory_);

@@ -25,6 +25,10 @@ class Cache {
     // A found entry counts as used.
     Lookup find(const CacheKey& key) const;
 
+    // Of the entries that were made for the same as this one except for that fact: what it was for the one that was used last. nullopt:
+    // there is none. Reads all descriptions, so it is for who has not found its entry and wants to know why.
+    std::optional<std::string> other_value(const CacheKey& key, const std::string& fact) const;
+
     // Creates the directory if needed, removes leftovers of dead writers, and checks that an entry could be
     // written. A directory that was created is removed with the result, if nothing was put there until then.
     Result<MadeDirectories> open_for_writing() const;

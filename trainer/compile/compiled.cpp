@@ -15,7 +15,8 @@ Compiled::Compiled(const std::optional<std::filesystem::path>& directory, DataRe
 
 const Plan* Compiled::plan(const Facts& options, bool threads_given, Device& device) {
     if (!cache_) return nullptr;
-    found_plan_ = cache_->find(plan_key(options, device, threads_given, data_key_, build_));
+    plan_key_ = plan_key(options, device, threads_given, data_key_, build_);
+    found_plan_ = cache_->find(plan_key_);
     if (!found_plan_.entry) return nullptr;
     plan_ = plan_of(found_plan_.entry->content);
     if (!plan_) {
@@ -37,9 +38,20 @@ Result<Dataset> Compiled::load() {
     return dp::trainer::load(request_);
 }
 
+// Of a CPU it is nothing to speak of: it is another one as soon as a job has other threads.
+std::string Compiled::of_another_gpu() const {
+    if (found_plan_.entry || !found_plan_.why_not.empty()) return "";
+    const auto here = plan_key_.what.find(kDeviceFact);
+    const auto is_gpu = [](const std::string& device) { return device.starts_with("cuda"); };
+    if (here == plan_key_.what.end() || !is_gpu(here->second)) return "";
+    const auto other = cache_->other_value(plan_key_, kDeviceFact);
+    if (!other || !is_gpu(*other)) return "";
+    return fmt::format("the plan is for {}, and this is {}", *other, here->second);
+}
+
 std::optional<std::string> Compiled::line(double now) const {
     if (!cache_) return std::nullopt;
-    std::string used, not_used;
+    std::string used, not_used = of_another_gpu();
     for (const auto& [name, found] : {std::pair("plan", &found_plan_), std::pair("data", &found_data_)}) {
         if (found->entry)
             used += fmt::format("{}{} of {} ago", used.empty() ? "" : ", ", name,

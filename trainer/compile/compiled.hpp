@@ -19,16 +19,19 @@ class Compiled {
     // As load().
     Result<Dataset> load();
 
-    // After both, a line for people: what was used, and what was not and why. `now`: seconds since 1970.
+    // After both, a line for people: what was used, and what was not and why; also if all that there is was made for another GPU.
+    // `now`: seconds since 1970.
     std::optional<std::string> line(double now) const;
 
  private:
     std::optional<Cache> cache_;
     DataRequest request_;
     std::string build_;
-    CacheKey data_key_;
+    CacheKey data_key_, plan_key_;
     std::optional<Plan> plan_;
     Lookup found_plan_, found_data_;
+
+    std::string of_another_gpu() const;
 };
 
 }  // namespace dp::trainer

@@ -33,7 +33,7 @@ CacheKey plan_key(const Facts& options, const Device& device, bool threads_given
                   const std::string& build) {
     const DeviceFacts facts = device.facts();
     Facts what = options;
-    what["device"] = facts.model;
+    what[kDeviceFact] = facts.model;
     what["threads"] = threads_given ? "given" : "free";
     what["data"] = text_of(data.what);
     return {"plan",

@@ -23,6 +23,9 @@ struct Plan {
     Peaks peaks;  // of the device with them; 0: not measured
 };
 
+// The fact of a plan's key that says for which device it is: DeviceFacts::model.
+inline constexpr const char* kDeviceFact = "device";
+
 // `options`: what changes a step. `threads_given`: by OMP_NUM_THREADS, so no choice. `data`: data_key().
 CacheKey plan_key(const Facts& options, const Device& device, bool threads_given, const CacheKey& data,
                   const std::string& build);

@@ -18,6 +18,7 @@
 // one may take a tanh that is as good as bf16.
 #pragma once
 
+#include <chrono>
 #include <compare>
 #include <cstdint>
 #include <functional>
@@ -32,8 +33,11 @@
 #include "trainer/base/partition.hpp"
 #include "trainer/base/result.hpp"
 #include "trainer/base/tensor.hpp"
+#include "trainer/devices/clipping.hpp"
+#include "trainer/devices/download.hpp"
 #include "trainer/devices/dropout.hpp"
 #include "trainer/devices/memory_account.hpp"
+#include "trainer/devices/timestamps.hpp"
 #include "trainer/devices/tuned_choices.hpp"
 
 namespace dp::trainer {
@@ -112,6 +116,7 @@ constexpr Type gathered_type(Type stored, Type amount = Type::f32) {
 struct SgdStep {
     float rate, momentum;
     float decay = 0;
+    const Clipping* clipping = nullptr;  // on the device: of the gradients; null: they are taken as they are
 };
 
 // One step of Adam (Kingma and Ba, algorithm 1); the caller works out this step's bias corrections:
@@ -123,6 +128,7 @@ struct SgdStep {
 struct AdamStep {
     float rate, root_scale, beta1, beta2, epsilon;
     float keep = 1;
+    const Clipping* clipping = nullptr;  // as SgdStep's
 };
 
 // Allocates memory that the ranks of a node share (parallel/node_memory.hpp): `bytes` zeros, or null.
@@ -152,6 +158,8 @@ class Device {
     virtual std::string_view name() const = 0;    // "cpu" or "cuda"
     virtual std::string description() const = 0;  // for people: "cpu, 2 threads"
     virtual void synchronize() = 0;               // waits until everything queued is done
+    // The device must outlive it. Here each timestamp waits.
+    virtual std::unique_ptr<Timestamps> make_timestamps();
     virtual DeviceFacts facts() const = 0;
 
     // The first failure, if there was one.
@@ -180,6 +188,8 @@ class Device {
     virtual void reserve_copies(std::int64_t /*numbers*/) {}
     virtual void upload(const void* from, Out to) = 0;  // tensor.bytes() of them
     virtual void download(In from, void* to) = 0;       // waits: `to` is filled when it returns
+    // For tensors of up to so many bytes; the device must outlive it. Here copies are made at once.
+    virtual std::unique_ptr<Download> make_download(std::size_t bytes);
     virtual void zero(Out tensor) = 0;
 
     // ---- data
@@ -313,6 +323,9 @@ class Device {
     virtual void scale(InOut x, float factor) = 0;  // x *= factor
     // sums, f64 [kSquareSums]: the first is Σ x², added in the same order each time; the rest is scratch.
     virtual void square_sum(In x, Out sums) = 0;
+    // The clipping of gradients whose sums of squares are the first numbers of the rows of `sums`, f64, added in their order;
+    // `clipping`, f64 [kClipping], gets it. `largest`: as clipping_of() has it.
+    virtual void clip(In sums, double largest, Out clipping) = 0;
 
     // ---- optimizers, in place, element by element
     virtual void sgd(InOut parameters, In gradients, InOut velocity, SgdStep step) = 0;
@@ -395,5 +408,45 @@ class Device {
         return Tensor(std::move(owner), type, std::move(shape));
     }
 };
+
+inline std::unique_ptr<Timestamps> Device::make_timestamps() {
+    class OfTheHost final : public Timestamps {
+     public:
+        explicit OfTheHost(Device& device) : device_(device) {}
+        void take() override {
+            device_.synchronize();
+            moments_.push_back(std::chrono::steady_clock::now());
+        }
+        std::vector<double> between() override {
+            std::vector<double> seconds;
+            for (std::size_t i = 1; i < moments_.size(); ++i)
+                seconds.push_back(std::chrono::duration<double>(moments_[i] - moments_[i - 1]).count());
+            return seconds;
+        }
+
+     private:
+        Device& device_;
+        std::vector<std::chrono::steady_clock::time_point> moments_;
+    };
+    return std::make_unique<OfTheHost>(*this);
+}
+
+inline std::unique_ptr<Download> Device::make_download(std::size_t bytes) {
+    class AtOnce final : public Download {
+     public:
+        AtOnce(Device& device, std::size_t bytes) : device_(device), numbers_(bytes) {}
+        void start(In from) override {
+            device_.download(from, numbers_.data());
+            bytes_ = from.bytes();
+        }
+        std::span<const std::byte> wait() override { return std::span(numbers_).first(bytes_); }
+
+     private:
+        Device& device_;
+        std::vector<std::byte> numbers_;
+        std::size_t bytes_ = 0;
+    };
+    return std::make_unique<AtOnce>(*this, bytes);
+}
 
 }  // namespace dp::trainer

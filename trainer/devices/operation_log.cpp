@@ -9,7 +9,7 @@
 namespace dp::trainer {
 
 std::string_view name_of(Operation operation) {
-    static constexpr std::array<std::string_view, 53> kNames{"upload",
+    static constexpr std::array<std::string_view, 54> kNames{"upload",
                                                              "download",
                                                              "zero",
                                                              "gather",
@@ -49,6 +49,7 @@ std::string_view name_of(Operation operation) {
                                                              "add",
                                                              "scale",
                                                              "square_sum",
+                                                             "clip",
                                                              "sgd",
                                                              "adam",
                                                              "all_reduce",
@@ -116,13 +117,13 @@ void OperationLog::begin(Operation operation, double flops, std::initializer_lis
         if (!*tensor) continue;
         const std::uint32_t memory = memory_of(*tensor);
         if (const Name* name = name_of(*tensor)) memories_[memory].named = name->what;
-        if (access != Access::rows)
-            one.bytes += static_cast<double>(tensor->bytes()) * (access == Access::update ? 2 : 1);
+        const auto bytes = static_cast<double>(tensor->bytes());
+        if (access != Access::rows) one.bytes += bytes * (access == Access::update ? 2 : 1);
         if (one.owner != 0 && (access == Access::write || access == Access::update)) {
             writers_[tensor->data<void>()] = one.owner;
             memories_[memory].owner = one.owner;
         }
-        uses_.push_back({memory, access});
+        uses_.push_back({memory, access, bytes});
         ++one.uses;
     }
     operations_.push_back(one);

@@ -62,6 +62,7 @@ enum class Operation : std::uint8_t {
     add,
     scale,
     square_sum,
+    clip,
     sgd,
     adam,
     all_reduce,
@@ -90,6 +91,7 @@ struct Use {
 struct LoggedUse {
     std::uint32_t memory;  // in OperationLog::memories()
     Access access;
+    double bytes;  // of the tensor
 };
 
 struct LoggedOperation {

@@ -230,6 +230,10 @@ class Profiled final : public Base {
         const auto timed = log_.time(Operation::square_sum, 0, {read(x), write(sums)});
         Base::square_sum(x, sums);
     }
+    void clip(In sums, double largest, Out clipping) override {
+        const auto timed = log_.time(Operation::clip, 0, {read(sums), write(clipping)});
+        Base::clip(sums, largest, clipping);
+    }
     void sgd(InOut parameters, In gradients, InOut velocity, SgdStep step) override {
         const auto timed =
             log_.time(Operation::sgd, 0, {update(parameters), read(gradients), update(velocity)});

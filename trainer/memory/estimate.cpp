@@ -85,11 +85,11 @@ MemoryNeeds estimate_memory(const MemoryCase& c) {
                        scratch = settings.ema_decay ? kAverageScratch * kNumber : 0;
     needs.optimizer = scratch + state * (settings.shard_optimizer ? largest_shard(learned, world) * kNumber
                                                                   : largest_shard(gradients, sharing));
-    // A copy of another rank's part, its values and, if they are clipped, its gradients. On GPUs also this rank's own values.
+    // A copy of another rank's part with its values. On GPUs also this rank's own values.
     if (settings.shard_optimizer && settings.peer_copy > 0 && world > 1) {
         const bool keeps_own = device != nullptr && device->name() == "cuda";
-        needs.optimizer += scratch + (1 + state + (settings.clip ? 1 : 0) + (keeps_own ? 1 : 0)) *
-                                         largest_shard(learned, world) * kNumber;
+        needs.optimizer +=
+            scratch + (1 + state + (keeps_own ? 1 : 0)) * largest_shard(learned, world) * kNumber;
     }
     if (sharing > 1) needs.shared = settings.shard_optimizer ? "parameters" : "parameters and optimizer";
     const std::int64_t rows = std::max(settings.batch, test_batch);

@@ -79,6 +79,7 @@ class Gpt final : public LanguageModel, public Stage {
             {kAlignedLogits,
              rounded_up(largest_shard(shape.vocabulary, layout_.tensor_ranks), kAlignedLogits)});
         positions_ = &parameters_.add("wpe", part_of(is_first, of_all({shape.sequence, c})), normal);
+        positions_->is_final_with_earlier = true;
         for (std::int64_t number = 0; number < shape.layers; ++number) {
             const std::string name = "h." + std::to_string(number);
             is_here_ = layout_.chunk_with(number, shape.layers).has_value();

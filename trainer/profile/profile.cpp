@@ -76,7 +76,7 @@ std::vector<ProfiledMemory> memories_of(const OperationLog& log, std::span<const
     const auto last = static_cast<std::uint32_t>(step.size() - 1);
     for (std::uint32_t at = 0; at <= last; ++at)
         for (std::uint32_t i = 0; i < step[at].uses; ++i) {
-            const auto& [number, access] = log.uses()[step[at].first_use + i];
+            const auto& [number, access, bytes] = log.uses()[step[at].first_use + i];
             const LoggedMemory& memory = log.memories()[number];
             // What is read before it is written is from the step before.
             const bool is_kept = access != Access::write;

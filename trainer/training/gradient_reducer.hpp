@@ -22,20 +22,31 @@ struct Bucket {
     std::size_t needs;
 };
 
-// Pure: all of the gradients' memory, in the order in which the pieces become final.
+// Pure: all of the gradients' memory, in the order in which the pieces become final. A parameter as large as a bucket (a table of words,
+// whose gradient is final last) does not wait together with what was final before it.
 inline std::vector<Bucket> buckets_of(const ParameterSet& parameters, std::int64_t first_bytes = kFirstBucket,
                                       std::int64_t bytes = kBucket) {
     std::vector<Bucket> buckets;
     const auto& all = parameters.all();
     // Values with weight decay are in declaration order, so their end is final first.
     std::int64_t end = parameters.decayed();
+    const Parameter* after = nullptr;  // the one behind
     for (std::size_t number = all.size(); number-- > 0;) {
         const Parameter& parameter = all[number];
         if (parameter.first >= parameters.decayed()) continue;
         const std::int64_t wanted = buckets.empty() ? first_bytes : bytes;
         if (end == parameter.first) continue;  // another rank has it, and those before
-        const std::int64_t size = (end - parameter.first) * static_cast<std::int64_t>(sizeof(float));
-        if (size < wanted && parameter.first > 0) continue;
+        if (parameter.is_final_with_earlier) continue;
+        const auto bytes_between = [](std::int64_t first, std::int64_t last) {
+            return (last - first) * static_cast<std::int64_t>(sizeof(float));
+        };
+        if (after != nullptr && bytes_between(parameter.first, after->first) >= bytes &&
+            bytes_between(after->first, end) >= first_bytes) {
+            buckets.push_back({{{after->first, end - after->first}}, after->number});
+            end = after->first;
+        }
+        after = &parameter;
+        if (bytes_between(parameter.first, end) < wanted && parameter.first > 0) continue;
         buckets.push_back({{{parameter.first, end - parameter.first}}, number});
         end = parameter.first;
     }

@@ -32,14 +32,16 @@ std::vector<Stretch> stretches_of(const Shard& part, std::int64_t decayed, doubl
 }
 
 // The factors of Adam's step `step` (the first is 1).
-AdamStep adam_step(const OptimizerConstants& constants, std::int64_t step, double rate, double decay) {
+AdamStep adam_step(const OptimizerConstants& constants, std::int64_t step, double rate, double decay,
+                   const Clipping* clipping) {
     const auto t = static_cast<double>(step);
     return {static_cast<float>(rate / (1 - std::pow(constants.beta1, t))),
             static_cast<float>(1 / std::sqrt(1 - std::pow(constants.beta2, t))),
             static_cast<float>(constants.beta1),
             static_cast<float>(constants.beta2),
             static_cast<float>(constants.epsilon),
-            static_cast<float>(1 - rate * decay)};
+            static_cast<float>(1 - rate * decay),
+            clipping};
 }
 
 }  // namespace
@@ -78,13 +80,15 @@ void Optimizer::average(const Tensor& values, const Tensor& ema) {
     }
 }
 
-void Optimizer::step(const Slice& values, std::int64_t decayed, const Slice& gradients, double rate) {
+void Optimizer::step(const Slice& values, std::int64_t decayed, const Slice& gradients, double rate,
+                     const Tensor& clipping) {
     ++steps_;
-    update(part_, values, decayed, gradients, rate);
+    update(part_, values, decayed, gradients, rate, clipping);
 }
 
 void Optimizer::update(const Shard& part, const Slice& values, std::int64_t decayed, const Slice& gradients,
-                       double rate) {
+                       double rate, const Tensor& clipping) {
+    const auto* clipped = clipping ? clipping.data<Clipping>() : nullptr;
     for (const auto& [first, count, decay] : stretches_of(part, decayed, options_.decay)) {
         if (count == 0) continue;
         const Shard stretch{first, count};
@@ -94,10 +98,10 @@ void Optimizer::update(const Shard& part, const Slice& values, std::int64_t deca
         if (options_.kind == Optimization::sgd)
             device_.sgd(values.of(stretch), gradients.of(stretch), state(0),
                         {static_cast<float>(rate), static_cast<float>(options_.constants.momentum),
-                         static_cast<float>(decay)});
+                         static_cast<float>(decay), clipped});
         else
             device_.adam(values.of(stretch), gradients.of(stretch), state(0), state(1),
-                         adam_step(options_.constants, steps_, rate, decay));
+                         adam_step(options_.constants, steps_, rate, decay, clipped));
         if (options_.ema_decay) average(values.of(stretch), state(state_.size() - 1));
     }
 }

@@ -59,16 +59,24 @@ class Optimizer {
     // The part of the values that this rank updates.
     const Shard& part() const { return part_; }
     // Updates them. `gradients` is as long as all values together.
-    void step(const ParameterSet& parameters, const Tensor& gradients, double rate) {
-        step({parameters.values()}, parameters.decayed(), {gradients}, rate);
+    // `clipping`: of these gradients, f64 [kClipping] on the device; empty: they are taken as they are.
+    void step(const ParameterSet& parameters, const Tensor& gradients, double rate,
+              const Tensor& clipping = {}) {
+        step({parameters.values()}, parameters.decayed(), {gradients}, rate, clipping);
     }
-    // The same for values and gradients that may be those of its part alone. `decayed`: how many of all values, the
-    // first ones, have weight decay.
-    void step(const Slice& values, std::int64_t decayed, const Slice& gradients, double rate);
+    // The same for values that may be those of its part alone. `decayed`: how many of all values, the first ones, have weight
+    // decay.
+    void step(const Slice& values, std::int64_t decayed, const Slice& gradients, double rate,
+              const Tensor& clipping = {});
+    // The last step was skipped on the device: the next one has its number.
+    void count_as_skipped() { --steps_; }
+    // Whether a step can be skipped on the device: an average takes several operations, which know nothing of it.
+    bool skips_on_device() const { return !options_.ema_decay; }
 
     // Repeats the last step for the part of a rank of this node that died before it.
-    void update(const Shard& part, const ParameterSet& parameters, const Tensor& gradients, double rate) {
-        update(part, {parameters.values()}, parameters.decayed(), {gradients}, rate);
+    void update(const Shard& part, const ParameterSet& parameters, const Tensor& gradients, double rate,
+                const Tensor& clipping = {}) {
+        update(part, {parameters.values()}, parameters.decayed(), {gradients}, rate, clipping);
     }
 
     // The average begins with these values, before the first step. No average: does nothing.
@@ -94,7 +102,7 @@ class Optimizer {
 
     void average(const Tensor& values, const Tensor& ema);
     void update(const Shard& part, const Slice& values, std::int64_t decayed, const Slice& gradients,
-                double rate);
+                double rate, const Tensor& clipping);
 };
 
 }  // namespace dp::trainer

@@ -11,12 +11,11 @@ namespace dp::trainer {
 
 class PeerCopy {
  public:
-    // Holds nothing before begin(). `clips`: the other rank scales its gradients, so store() comes before that.
-    PeerCopy(const OptimizerOptions& options, Device& device, const Shard& part, bool clips)
+    // Holds nothing before begin().
+    PeerCopy(const OptimizerOptions& options, Device& device, const Shard& part)
         : device_(device),
           optimizer_(options, device, part),
-          values_{device.make(Type::f32, {part.count}), part.first},
-          clipped_{clips ? device.make(Type::f32, {part.count}) : Tensor(), part.first} {}
+          values_{device.make(Type::f32, {part.count}), part.first} {}
 
     // From the parameters after `steps` steps; the state of optimizer() has been restored.
     void begin(const ParameterSet& parameters, std::int64_t steps) {
@@ -24,12 +23,9 @@ class PeerCopy {
         optimizer_.resume(steps);
         if (steps == 0) optimizer_.begin_average(values_);
     }
-    // Only with `clips`: the summed gradients of all values, before they are scaled; and then the scale.
-    void store(const Tensor& gradients) { device_.convert(Slice{gradients}.of(part()), clipped_.numbers); }
-    void scale(float factor) { device_.scale(clipped_.numbers, factor); }
     // Takes the step that the other rank takes.
-    void step(const ParameterSet& parameters, const Tensor& gradients, double rate) {
-        optimizer_.step(values_, parameters.decayed(), clipped_.numbers ? clipped_ : Slice{gradients}, rate);
+    void step(const ParameterSet& parameters, const Tensor& gradients, double rate, const Tensor& clipping) {
+        optimizer_.step(values_, parameters.decayed(), {gradients}, rate, clipping);
     }
 
     const Shard& part() const { return optimizer_.part(); }
@@ -39,7 +35,7 @@ class PeerCopy {
  private:
     Device& device_;
     Optimizer optimizer_;
-    Slice values_, clipped_;
+    Slice values_;
 };
 
 }  // namespace dp::trainer

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstring>
+#include <limits>
 
 #include "trainer/base/random.hpp"
 #include "trainer/training/learning_rate.hpp"
@@ -54,16 +56,21 @@ TrainStep::TrainStep(const TrainingContext& run)
                adds_in_order_),
       copied_(run.device, run.ranks, run.model.parameters()),
       skips_bad_steps_(run.settings.clip || run.settings.skip_bad_steps),
-      metrics_(run.device.make(Type::f64, {2})),
+      settles_at_once_(run.keeps_state || !optimizer_.skips_on_device()),
+      found_(run.device.make(Type::f64, {2 + kClipping})),
+      metrics_(found_.view(0, {2})),
       marks_(run.device, run.ranks.data) {
     make_sum();
     if (const Parameter* shared = shared_parameter())
         exchanged_ = run.device.make(Type::f32, {std::min(elements_of(shared->shape), kExchanged)});
+    if (skips_bad_steps_) {
+        clipping_ = found_.view(2, {kClipping});
+        download_ = run.device.make_download(found_.bytes());
+    }
     if (skips_bad_steps_ || run.settings.log_every > 0)
         norm_.emplace(run.device, run.ranks, run.model.parameters());
     if (run.settings.shard_optimizer && run.keeps_state)
-        copy_.emplace(options_of(run.settings), run.device, shard_of_rank(run, run.ranks.data.peer()),
-                      run.settings.clip.has_value());
+        copy_.emplace(options_of(run.settings), run.device, shard_of_rank(run, run.ranks.data.peer()));
 }
 
 void TrainStep::make_sum() {
@@ -77,16 +84,19 @@ void TrainStep::make_sum() {
 Result<void> TrainStep::step(const SampleChoice& samples, std::int64_t number, const GlobalMetrics& ranks) {
     DP_TRY(make_gradients(samples, number, ranks));
     if (skips_bad_steps_) {
-        const bool usable = DP_TRY(are_usable(number, ranks));
-        if (!usable) {
-            hold(number);
-            held_.is_skipped = true;
-            marks_.end(number);
-            return {};
+        settle();  // the last step: the number of this one depends on it
+        DP_TRY(clip());
+        // The training may end with this step.
+        const bool may_be_last = bad_in_a_row_ + 1 >= kMostBadSteps;
+        if (settles_at_once_ || may_be_last) {
+            const bool usable = DP_TRY(is_usable(number, ranks));
+            if (!usable) {
+                hold(number);
+                held_.is_skipped = true;
+                marks_.end(number);
+                return {};
+            }
         }
-        const Metrics step = get_metrics(run_.device, metrics_);
-        unskipped_.loss += step.loss;
-        unskipped_.correct += step.correct;
     }
     hold(number);
     update(number);
@@ -97,32 +107,56 @@ Result<void> TrainStep::step(const SampleChoice& samples, std::int64_t number, c
 // Only this rank's death can stop it.
 void TrainStep::update(std::int64_t number) {
     marks_.begin();
-    optimizer_.step(run_.model.parameters(), gradients_, rate(number));
-    if (copy_) copy_->step(run_.model.parameters(), gradients_, rate(number));
+    optimizer_.step(run_.model.parameters(), gradients_, rate(number), clipping_);
+    is_updated_ = true;
+    if (copy_) copy_->step(run_.model.parameters(), gradients_, rate(number), clipping_);
     marks_.end(number);
 }
 
-// Counts a step whose gradients are NaN or infinite, and clips large ones: this rank's part, as
-// torch.nn.utils.clip_grad_norm_ does.
-Result<bool> TrainStep::are_usable(std::int64_t number, const GlobalMetrics& ranks) {
-    if (copy_ && run_.settings.clip) copy_->store(gradients_);
-    last_norm_ = DP_TRY(norm_->of(gradients_));
-    if (!std::isfinite(last_norm_)) {
-        if (++bad_in_a_row_ >= kMostBadSteps)
-            return ranks.fail(
-                fmt::format("step {}: for {} steps in a row the gradients were NaN or infinite; give a "
-                            "smaller --lr than {}",
-                            number, kMostBadSteps, run_.settings.rate.rate));
+// Queues what is found of this step's gradients, and its way to the host: this rank's metrics and the clipping.
+Result<void> TrainStep::clip() {
+    constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+    DP_TRY(norm_->clip(gradients_, run_.settings.clip.value_or(kNoLimit), clipping_));
+    download_->start(found_);
+    is_pending_ = true;
+    is_updated_ = false;
+    return {};
+}
+
+// Hears what was found of the last step. Of divided models, what a dying rank left of it is not told from the truth here: that ends at
+// the next result that is confirmed, of which there is one before anything is reported or saved.
+void TrainStep::settle() {
+    if (!is_pending_) return;
+    is_pending_ = false;
+    Metrics step;
+    Clipping clipping{};
+    const auto found = download_->wait();
+    if (found.size() != sizeof step + sizeof clipping) return;  // the device has failed
+    std::memcpy(&step, found.data(), sizeof step);
+    std::memcpy(&clipping, found.data() + sizeof step, sizeof clipping);
+    last_norm_ = std::sqrt(clipping.squares);
+    if (clipping.skips != 0) {
+        ++bad_in_a_row_;
         ++skipped_;
-        return false;
+        if (is_updated_) optimizer_.count_as_skipped();
+        return;
     }
     bad_in_a_row_ = 0;
-    marks_.begin();  // clipped gradients are no longer the all-reduced ones
-    if (const auto factor = clip_factor()) {
-        scale(optimizer_.part(), *factor);
-        if (copy_) copy_->scale(*factor);
-    }
-    return true;
+    unskipped_.loss += step.loss;
+    unskipped_.correct += step.correct;
+}
+
+// Of this step, for which the host waits.
+Result<bool> TrainStep::is_usable(std::int64_t number, const GlobalMetrics& ranks) {
+    if (run_.ranks.divide_model()) DP_TRY(run_.ranks.world.confirm());
+    const std::int64_t before = skipped_;
+    settle();
+    if (bad_in_a_row_ >= kMostBadSteps)
+        return ranks.fail(
+            fmt::format("step {}: for {} steps in a row the gradients were NaN or infinite; give a "
+                        "smaller --lr than {}",
+                        number, kMostBadSteps, run_.settings.rate.rate));
+    return skipped_ == before;
 }
 
 // Sums the gradients of all batches and ranks into gradients_.
@@ -232,20 +266,24 @@ Result<Tensor> TrainStep::reduced() {
 }
 
 void TrainStep::begin_epoch(const Metrics& until_now, std::int64_t skipped_in_epoch) {
+    settle();
     skipped_before_ = skipped_ - skipped_in_epoch;
     unskipped_ = until_now;
     set_metrics(run_.device, until_now, metrics_);
 }
 
 Metrics TrainStep::metrics() {
+    settle();
     return skips_bad_steps_ ? unskipped_ : get_metrics(run_.device, metrics_);
 }
 
 Result<double> TrainStep::gradient_norm() {
+    settle();
     return skips_bad_steps_ ? Result<double>(last_norm_) : norm_->of(gradients_);
 }
 
 Progress TrainStep::progress(std::int64_t step) {
+    settle();
     const Metrics epoch = run_.ranks.counts() ? metrics() : Metrics{};
     return {step, skipped_, skipped_in_epoch(), bad_in_a_row_, epoch.loss, epoch.correct};
 }
@@ -297,11 +335,9 @@ void TrainStep::complete() {
         return update(step);
     }
     const NodeShare mine = run_.ranks.data.node_share().value_or(NodeShare{});
-    const auto factor = clip_factor();
     for (const std::int64_t rank : marks_.behind()) {
         const Shard part = NodeShare{rank, mine.ranks, mine.fewest}.part_of(values_of(run_.model));
-        if (factor) scale(part, *factor);
-        optimizer_.update(part, run_.model.parameters(), gradients_, rate(step));
+        optimizer_.update(part, run_.model.parameters(), gradients_, rate(step), clipping_);
     }
 }
 
@@ -318,16 +354,6 @@ void TrainStep::follow(const std::vector<float>& sums) {
 
 double TrainStep::rate(std::int64_t number) const {
     return rate_at(run_.settings.rate, number, run_.schedule.total_steps);
-}
-
-// Of the last step's gradients; nullopt if they are not clipped.
-std::optional<float> TrainStep::clip_factor() const {
-    if (!run_.settings.clip || last_norm_ <= *run_.settings.clip) return std::nullopt;
-    return static_cast<float>(*run_.settings.clip / (last_norm_ + 1e-6));
-}
-
-void TrainStep::scale(const Shard& part, float factor) {
-    run_.device.scale(gradients_.view(part.first, {part.count}), factor);
 }
 
 // After a change of the values: makes it visible to the ranks of this node.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -38,14 +39,18 @@ class TrainStep {
     Metrics metrics();
     // The norm of the last step's gradients before clipping; only if steps are logged. Every rank calls.
     Result<double> gradient_norm();
-    std::int64_t skipped() const { return skipped_; }  // steps of the training
+    // Steps of the training. Waits for the device.
+    std::int64_t skipped() {
+        settle();
+        return skipped_;
+    }
     // The part of the time of its passes in which this rank waited for its neighbours in the pipeline, until now; 0 without one. Of the
     // first step, which prepares each product and connection, only as long as there is no other.
     double bubble() const {
         const PassTimes& of = later_.seconds > 0 ? later_ : first_;
         return of.seconds > 0 ? of.waited / of.seconds : 0;
     }
-    std::int64_t skipped_in_epoch() const { return skipped_ - skipped_before_; }
+    std::int64_t skipped_in_epoch() { return skipped() - skipped_before_; }
     // After that step.
     Progress progress(std::int64_t step);
 
@@ -88,9 +93,17 @@ class TrainStep {
     Tensor sum_;        // of gradients, where batches are accumulated or added in order
     Tensor gradients_;  // what the last step was made from: those of all batches and ranks
     // With --clip-grad or --skip-bad-steps, a step with NaN or infinite gradients is skipped. All ranks have
-    // the same gradients and so decide alike.
+    // the same gradients and so decide alike: on the device, and the host hears of it while the device is at the next step.
     bool skips_bad_steps_;
-    Tensor metrics_;                    // f64 [2]: of the epoch, or of a step that may be skipped
+    // Unless the host has to know at once: an average of the values is not made by a single operation, and what survives a death is
+    // known after each step.
+    bool settles_at_once_;
+    Tensor found_;     // f64 [2 + kClipping]: what a step that may be skipped leaves for the host
+    Tensor metrics_;   // f64 [2]: of the epoch, or the first numbers of found_
+    Tensor clipping_;  // the others; empty if no step may be skipped
+    std::unique_ptr<Download> download_;
+    bool is_pending_ = false;           // found_ is on its way
+    bool is_updated_ = false;           // the step that it is of has been queued
     Metrics unskipped_;                 // of the epoch's other steps, if steps may be skipped
     std::optional<GradientNorm> norm_;  // to clip or skip, or for the log
     double last_norm_ = 0;              // if steps may be skipped
@@ -116,12 +129,12 @@ class TrainStep {
     void keep_gradients(const Turn& turn);
     Result<void> make_gradients(const SampleChoice& samples, std::int64_t number, const GlobalMetrics& ranks);
     Result<Tensor> reduced();
-    Result<bool> are_usable(std::int64_t number, const GlobalMetrics& ranks);
+    Result<void> clip();
+    void settle();
+    Result<bool> is_usable(std::int64_t number, const GlobalMetrics& ranks);
     void update(std::int64_t number);
     void hold(std::int64_t step);
     double rate(std::int64_t number) const;
-    std::optional<float> clip_factor() const;
-    void scale(const Shard& part, float factor);
     Result<void> share_values();
     Result<void> gather_values();
 };

@@ -125,7 +125,7 @@ class Run {
     }
 
     // Counts what the epochs' reports do not include.
-    void count(Outcome& outcome) const {
+    void count(Outcome& outcome) {
         outcome.skipped = train_step_.skipped();
         outcome.resumed = resumed_.step;
         if (ends_early()) {

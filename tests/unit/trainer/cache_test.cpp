@@ -119,6 +119,25 @@ TEST(Entry, AByteThatIsAnotherIsFoundWhereverItIs) {
     }
 }
 
+TEST(Cache, KnowsForWhatElseAnEntryWasMade) {
+    const Scratch scratch;
+    const Cache cache(scratch.path());
+    const auto on = [](const std::string& device, const std::string& batch = "64") {
+        return key({{"model", "ffn"}, {"batch", batch}, {"device", device}});
+    };
+    EXPECT_EQ(cache.other_value(on("new"), "device"), std::nullopt) << "there is nothing";
+    ASSERT_TRUE(cache.put(on("other", "65"), {}, {}));
+    ASSERT_TRUE(cache.put({"data", on("other").what, {}}, {}, {}));
+    EXPECT_EQ(cache.other_value(on("new"), "device"), std::nullopt) << "more than the device is another";
+    ASSERT_TRUE(cache.put(on("newer"), {}, {}));
+    ASSERT_TRUE(cache.put(on("older"), {}, {}));
+    const auto used = std::filesystem::last_write_time(scratch / file_name(on("newer")));
+    std::filesystem::last_write_time(scratch / file_name(on("older")), used - std::chrono::seconds(9));
+    scratch.write(file_name(on("damaged")), "no entry");
+    EXPECT_EQ(cache.other_value(on("new"), "device"), "newer") << "the one that was used last";
+    EXPECT_EQ(cache.other_value(on("older"), "device"), "newer");
+}
+
 TEST(Cache, FindsWhatWasPutThereAndOfTheSameMakingAlone) {
     const Scratch scratch;
     const Cache cache(scratch / "new/cache");

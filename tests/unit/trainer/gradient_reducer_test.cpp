@@ -68,6 +68,12 @@ TEST(BucketsOf, GoFromTheLastDeclaredToTheFirst) {
              {1, 1 << 20, {4, 0}},     // the first one is cut small
              {1 << 20, 1 << 20, {0}},  // all in one
              {16 << 10, 1, {2, 0}},    // the last two are worth a bucket
+             {1,
+              64 << 10,
+              {4, 2,
+               0}},  // the largest is a bucket of its own, and does not keep back what is final before it
+             {1, 65 << 10, {4, 0}},      // it is none
+             {32 << 10, 64 << 10, {0}},  // what is before it is not worth one
          }) {
         const auto buckets = buckets_of(parameters, first_bytes, bytes);
         std::vector<std::size_t> found;
@@ -83,6 +89,43 @@ TEST(BucketsOf, GoFromTheLastDeclaredToTheFirst) {
         EXPECT_EQ(found, needs);
         EXPECT_TRUE(std::all_of(covered.begin(), covered.end(), [](bool is) { return is; }));
     }
+}
+
+// As those of words and places of a GPT: the places' are no part of what could be summed before.
+TEST(BucketsOf, WhatIsFinalTogetherStaysTogether) {
+    const auto device = open_cpu(1);
+    ParameterSet parameters;
+    parameters.add("words", {128, 128}, Initial::uniform(1));
+    parameters.add("places", {32, 32}, Initial::uniform(1)).is_final_with_earlier = true;
+    parameters.add("layer", {64, 64}, Initial::uniform(1));
+    parameters.add("layer", {64, 64}, Initial::uniform(1));
+    parameters.place(*device, 1);
+    const auto buckets = buckets_of(parameters, 1, 33 << 10);
+    ASSERT_EQ(buckets.size(), 3u);
+    EXPECT_EQ(buckets[0].needs, 3u);
+    EXPECT_EQ(buckets[1].needs, 2u);
+    ASSERT_EQ(buckets[1].pieces.size(), 1u);
+    EXPECT_EQ(buckets[1].pieces[0].count, 64 * 64);
+    EXPECT_EQ(buckets[2].needs, 0u);
+    EXPECT_EQ(buckets[2].pieces[0].count, 128 * 128 + 32 * 32);
+}
+
+// gpt2: as much as could be sent before the table is final, is not kept back with it.
+TEST(BucketsOf, TheLastOfGpt2IsItsTables) {
+    ModelShape gpt2;
+    gpt2.gpt.layers = 3;  // as many bytes remain behind the tables as of 12
+    gpt2.gpt.heads = 12;
+    gpt2.gpt.hidden = 768;
+    gpt2.gpt.sequence = 1024;
+    const auto device = open_cpu(1);
+    const auto model = find_model("gpt")->make(gpt2);
+    model->place(*device, std::nullopt, 1);
+    const auto buckets = buckets_of(model->parameters());
+    const auto& words = model->parameters().all()[0];
+    const auto& places = model->parameters().all()[1];
+    EXPECT_EQ(buckets.back().pieces[0].first, 0);
+    EXPECT_EQ(buckets.back().pieces[0].count, places.first + elements_of(places.shape)) << words.name;
+    EXPECT_GE(buckets[buckets.size() - 2].needs, 2u) << "what is declared first of the first layer";
 }
 
 class GradientReducerTest : public ::testing::Test {

@@ -378,6 +378,49 @@ TEST_P(SequenceOperationsTest, AttentionAndItsGradient) {
     }
 }
 
+// A row's largest score is its own: with that of another row, its weights may all become zero.
+TEST_P(SequenceOperationsTest, AttentionOfQueriesOfVeryDifferentSizes) {
+    constexpr std::int64_t kRows = 70, kColumns = 24;
+    auto qkv = numbers(kRows * 3 * kColumns, 18, -2, 2);
+    for (std::size_t row = 0; row < kRows; ++row)
+        for (std::size_t i = 0; i < kColumns; ++i)
+            qkv[row * 3 * kColumns + i] *= row % 16 < 8 ? 16.0f : 0.0625f;
+    const Attention shape{kRows, 1};
+    const Tensor y = flowing({kRows, kColumns}), sums = floats({kRows, 1});
+    device().attention(shape, flowing({kRows, 3 * kColumns}, qkv), y, sums);
+    expect_attention(y, attention(shape, widened(qkv), kColumns, starts_of(1, kRows, {})));
+}
+
+TEST_P(SequenceOperationsTest, AttentionOfTensorsThatBeginAnywhere) {
+    constexpr std::int64_t kRows = 40, kColumns = 48;
+    const auto qkv = numbers(kRows * 3 * kColumns, 13, -2, 2), dy = numbers(kRows * kColumns, 14);
+    const Attention shape{kRows / 2, 2};
+    // Which tensor begins one number further on; 0: none.
+    const auto results = [&](int which) {
+        int number = 0;
+        const auto place = [&](std::int64_t columns, std::vector<float> all) {
+            const std::int64_t skip = ++number == which ? 1 : 0;
+            all.insert(all.begin(), static_cast<std::size_t>(skip), 7.0f);
+            return flowing({skip + kRows * columns}, all).view(skip, {kRows, columns});
+        };
+        const auto empty = [&](std::int64_t columns) {
+            return std::vector<float>(static_cast<std::size_t>(kRows * columns));
+        };
+        const Tensor in = place(3 * kColumns, qkv), y = place(kColumns, empty(kColumns)),
+                     d_y = place(kColumns, dy), d_in = place(3 * kColumns, empty(3 * kColumns)),
+                     sums = floats({kRows, 2});
+        device().attention(shape, in, y, sums);
+        device().attention_backward(shape, in, y, sums, d_y, d_in);
+        return std::pair(values(y), values(d_in));
+    };
+    const auto expected = results(0);
+    for (int which = 1; which <= 4; ++which) {
+        const auto [y, d_in] = results(which);
+        expect_close(y, widened(expected.first), 1e-5, "y " + std::to_string(which));
+        expect_close(d_in, widened(expected.second), 1e-5, "d_in " + std::to_string(which));
+    }
+}
+
 TEST_P(SequenceOperationsTest, FindsWhereDocumentsBegin) {
     constexpr std::int32_t kEnd = 9;
     constexpr std::int64_t kSequences = 19;

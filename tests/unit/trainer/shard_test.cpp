@@ -63,6 +63,28 @@ TEST_P(Shards, ComeBackWhereTheParametersAreNow) {
     }
 }
 
+// In the order of the vectors and of their numbers, of which two pieces are on their way at a time.
+TEST_P(Shards, OfManyPiecesHaveThemInOrder) {
+    constexpr std::int64_t kPiece = std::int64_t{1} << 20;
+    const std::vector<Vector> vectors{{"long", numbers(3 * kPiece + 5, 1), true},
+                                      {"none", numbers(0, 0), true},
+                                      {"short", numbers(7, 100), false}};
+    const Scratch directory;
+    const auto written = write_shard(directory / "all", vectors, 0, 1, device());
+    ASSERT_TRUE(written) << written.error().message;
+    std::string expected;
+    for (const Vector& vector : vectors) {
+        const auto numbers_of_it = device().values_of<float>(vector.numbers);
+        expected.append(reinterpret_cast<const char*>(numbers_of_it.data()),
+                        numbers_of_it.size() * sizeof(float));
+    }
+    EXPECT_TRUE(contents_of(directory / "all") == expected);
+    Sha256 sha;
+    sha.update(expected.data(), expected.size());
+    EXPECT_EQ(hex_of(written->digest), hex_of(sha.digest()));
+    EXPECT_TRUE(written->is_finite);
+}
+
 // As the optimizer's state is where it is sharded.
 TEST_P(Shards, AreTheSameOfRanksThatHoldTheirPartsOnly) {
     const std::vector<Place> places{{"a", {2, 2}, 1}, {"b", {3}, 7}};

@@ -392,25 +392,36 @@ void square_sum(In x, Out sums) {
     sums.data<double>()[0] = std::accumulate(part_sums, part_sums + parts, 0.0);
 }
 
+void clip(In sums, double largest, Out clipping) {
+    double squares = 0;
+    for (std::int64_t row = 0; row < sums.rows(); ++row) squares += sums.data<double>()[row * sums.columns()];
+    *clipping.data<Clipping>() = clipping_of(squares, largest);
+}
+
 void sgd(InOut parameters, In gradients, InOut velocity, const SgdStep& step) {
+    if (step.clipping != nullptr && step.clipping->skips != 0) return;
+    const float factor = step.clipping == nullptr ? 1 : step.clipping->factor;
     for_each_part(parameters.elements(), kWorthAThread, [&](std::int64_t first, std::int64_t last) {
         float* __restrict p = parameters.data<float>(), * __restrict u = velocity.data<float>();
         const float* __restrict g = gradients.data<float>();
         for (std::int64_t i = first; i < last; ++i) {
-            u[i] = step.momentum * u[i] + g[i] + step.decay * p[i];
+            u[i] = step.momentum * u[i] + factor * g[i] + step.decay * p[i];
             p[i] -= step.rate * u[i];
         }
     });
 }
 
 void adam(InOut parameters, In gradients, InOut m, InOut v, const AdamStep& step) {
+    if (step.clipping != nullptr && step.clipping->skips != 0) return;
+    const float factor = step.clipping == nullptr ? 1 : step.clipping->factor;
     for_each_part(parameters.elements(), kWorthAThread, [&](std::int64_t from, std::int64_t to) {
         float* __restrict p = parameters.data<float>(), * __restrict first = m.data<float>();
         float* __restrict second = v.data<float>();
         const float* __restrict g = gradients.data<float>();
         for (std::int64_t i = from; i < to; ++i) {
-            first[i] = step.beta1 * first[i] + (1 - step.beta1) * g[i];
-            second[i] = step.beta2 * second[i] + (1 - step.beta2) * g[i] * g[i];
+            const float gradient = factor * g[i];
+            first[i] = step.beta1 * first[i] + (1 - step.beta1) * gradient;
+            second[i] = step.beta2 * second[i] + (1 - step.beta2) * gradient * gradient;
             p[i] = step.keep * p[i] -
                    step.rate * first[i] / (std::sqrt(second[i]) * step.root_scale + step.epsilon);
         }
@@ -603,6 +614,7 @@ class Cpu : public Device {
     void add(In x, InOut y) override { run(cpu::add, x, y); }
     void scale(InOut x, float factor) override { run(cpu::scale, x, factor); }
     void square_sum(In x, Out sums) override { run(cpu::square_sum, x, sums); }
+    void clip(In sums, double largest, Out clipping) override { run(cpu::clip, sums, largest, clipping); }
     void sgd(InOut parameters, In gradients, InOut velocity, SgdStep step) override {
         run(cpu::sgd, parameters, gradients, velocity, step);
     }

@@ -13,7 +13,9 @@
 #include <cstdlib>
 
 #include "trainer/devices/cuda/convolution.hpp"
+#include "trainer/devices/cuda/event_timestamps.hpp"
 #include "trainer/devices/cuda/gemm.hpp"
+#include "trainer/devices/cuda/pinned_download.hpp"
 #include "trainer/devices/cuda/refusals.hpp"
 #include "trainer/devices/cuda/sm_partition.hpp"
 #include "trainer/devices/cuda/timeline.hpp"
@@ -94,6 +96,8 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu, OperationL
     DP_TRY(device->status());
     device->gemm_ = std::make_unique<Gemm>(*device);
     device->convolutions_ = std::make_unique<CudaConvolutions>(*device);
+    // At once: so all that is foreseen is also taken, and no operation waits until a smaller one is free.
+    device->workspace_of(kKernelsWorkspace);
     DP_TRY(device->status());
     if (log != nullptr)
         log->set_timeline(only_names ? name_ranges() : DP_TRY(open_timeline(device->stream_)));
@@ -134,6 +138,10 @@ bool CudaDevice::check(cudaError_t result, const char* what) {
 
 void CudaDevice::synchronize() {
     if (!failed() && check(cudaStreamSynchronize(stream_), "waiting for the GPU")) uploads_.empty();
+}
+
+std::unique_ptr<Timestamps> CudaDevice::make_timestamps() {
+    return std::make_unique<EventTimestamps>(*this);
 }
 
 // cudaFree waits for queued work, so nothing uses the memory any more.
@@ -188,6 +196,10 @@ void CudaDevice::download(In from, void* to) {
     synchronize();
 }
 
+std::unique_ptr<Download> CudaDevice::make_download(std::size_t bytes) {
+    return std::make_unique<PinnedDownload>(*this, bytes);
+}
+
 void CudaDevice::zero(Out tensor) {
     if (!failed()) check(cudaMemsetAsync(tensor.data<void>(), 0, tensor.bytes(), stream_), "clearing memory");
 }
@@ -210,8 +222,14 @@ void CudaDevice::linear_backward_input(In dy, In w, Out dx) {
 }
 
 void CudaDevice::linear_backward_parameters(In dy, In x, Out dw, Out db, Write write) {
-    gemm_->multiply({dw.rows(), dw.columns(), dy.rows(), true, false, CUBLASLT_EPILOGUE_DEFAULT}, dy, x, dw,
-                    {.added = write == Write::add ? dw : Tensor{}});
+    Product product{dw.rows(), dw.columns(), dy.rows(), true, false, CUBLASLT_EPILOGUE_DEFAULT};
+    if (db && write == Write::set) {
+        // The product reads dy anyway, and can add up its rows beside.
+        product.epilogue = CUBLASLT_EPILOGUE_BGRADB;
+        if (gemm_->multiply(product, dy, x, dw, {.bias = db})) return;
+        product.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    }
+    gemm_->multiply(product, dy, x, dw, {.added = write == Write::add ? dw : Tensor{}});
     if (db) sum_rows(dy, write, db);
 }
 

@@ -41,11 +41,13 @@ class CudaDevice : public Device {
     DeviceFacts facts() const override;
     std::string description() const override { return description_; }
     void synchronize() override;
+    std::unique_ptr<Timestamps> make_timestamps() override;
 
     std::optional<std::int64_t> available_memory(std::int64_t ranks_of_host) const override;
     std::int64_t workspace_bytes() const override;
     void upload(const void* from, Out to) override;
     void download(In from, void* to) override;
+    std::unique_ptr<Download> make_download(std::size_t bytes) override;
     void zero(Out tensor) override;
 
     void gather(In data, In indices, Affine affine, Out out) override;
@@ -97,6 +99,7 @@ class CudaDevice : public Device {
     void add(In x, InOut y) override;
     void scale(InOut x, float factor) override;
     void square_sum(In x, Out sums) override;
+    void clip(In sums, double largest, Out clipping) override;
     void sgd(InOut parameters, In gradients, InOut velocity, SgdStep step) override;
     void adam(InOut parameters, In gradients, InOut m, InOut v, AdamStep step) override;
 

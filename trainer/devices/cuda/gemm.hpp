@@ -36,7 +36,8 @@ struct Product {
 
 // A product's other operands; empty tensors if not used.
 struct Extras {
-    Tensor bias = {};         // [columns], for epilogues with one; of c's type
+    Tensor bias =
+        {};  // of c's type: [columns], for epilogues with one; [rows], what BGRADB writes, the sums of op(a)'s rows
     Tensor before_gelu = {};  // as c: what GELU_AUX_BIAS writes, and DGELU reads
     Tensor added = {};        // as c, or c itself: the product is added to it
 };

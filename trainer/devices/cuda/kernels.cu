@@ -135,11 +135,27 @@ __global__ void sum_parts_kernel(const double* parts, int count, double* sum) {
     if (threadIdx.x == 0) *sum = part;
 }
 
+__global__ void clip_kernel(const double* sums, std::int64_t rows, std::int64_t columns, double largest,
+                            Clipping* clipping) {
+    double squares = 0;
+    for (std::int64_t row = 0; row < rows; ++row) squares += sums[row * columns];
+    *clipping = clipping_of(squares, largest);
+}
+
+__device__ bool skips(const Clipping* clipping) {
+    return clipping != nullptr && clipping->skips != 0;
+}
+__device__ float factor_of(const Clipping* clipping) {
+    return clipping == nullptr ? 1.0f : clipping->factor;
+}
+
 // Reads 12 bytes and writes 8 per element.
 __global__ void sgd_kernel(float* parameters, const float* gradients, float* velocity, std::int64_t count,
                            SgdStep step) {
+    if (skips(step.clipping)) return;
+    const float factor = factor_of(step.clipping);
     for (std::int64_t i = first_item(); i < count; i += stride()) {
-        const float u = step.momentum * velocity[i] + gradients[i] + step.decay * parameters[i];
+        const float u = step.momentum * velocity[i] + factor * gradients[i] + step.decay * parameters[i];
         velocity[i] = u;
         parameters[i] -= step.rate * u;
     }
@@ -148,8 +164,10 @@ __global__ void sgd_kernel(float* parameters, const float* gradients, float* vel
 // Reads 16 bytes and writes 12 per element.
 __global__ void adam_kernel(float* parameters, const float* gradients, float* m, float* v, std::int64_t count,
                             AdamStep step) {
+    if (skips(step.clipping)) return;
+    const float factor = factor_of(step.clipping);
     for (std::int64_t i = first_item(); i < count; i += stride()) {
-        const float gradient = gradients[i];
+        const float gradient = factor * gradients[i];
         const float first = step.beta1 * m[i] + (1 - step.beta1) * gradient;
         const float second = step.beta2 * v[i] + (1 - step.beta2) * gradient * gradient;
         m[i] = first;
@@ -259,6 +277,11 @@ void CudaDevice::square_sum(In x, Out sums) {
     auto* parts = sums.data<double>() + 1;
     launch(kWhat, square_parts_kernel, kParts, kThreads, x, x.elements(), parts);
     launch(kWhat, sum_parts_kernel, 1, 32, parts, kParts, sums);
+}
+
+void CudaDevice::clip(In sums, double largest, Out clipping) {
+    launch("the norm of the gradients", clip_kernel, 1, 1, sums, sums.rows(), sums.columns(), largest,
+           clipping);
 }
 
 void CudaDevice::sgd(InOut parameters, In gradients, InOut velocity, SgdStep step) {

@@ -111,6 +111,7 @@ void Activity::end() {
 }
 
 Doing::Doing(Did what, cudaStream_t stream) : activity_(what, stream) {
+    note_queued(stream);
     wait_for(stream);
     activity_.begin();
 }

@@ -36,6 +36,9 @@ void run(dim3 blocks, dim3 threads, const Kernel& kernel);
 
 // For cudaGetLastError(), where it is a failure.
 void note(cudaError_t result);
+// Of a place in device memory: how far it is from the beginning of its allocation, which CUDA aligns to 256 bytes and the emulator to
+// fewer; the address itself where it is in none.
+std::uintptr_t place_in_allocation(const void* place);
 
 // ---- by a thread of a running kernel; what the CUDA C++ Programming Guide leaves undefined ends the program
 

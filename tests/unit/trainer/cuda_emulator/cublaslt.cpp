@@ -47,6 +47,7 @@ struct Operation {
     bool has_bias() const {
         return is({CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_RELU_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS});
     }
+    bool has_bias_gradient() const { return is({CUBLASLT_EPILOGUE_BGRADB}); }
     bool has_auxiliary() const { return is({CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU}); }
 };
 struct Preference {
@@ -143,6 +144,9 @@ std::vector<Range> Product::ranges() const {
     if (beta != 0) all.push_back({c, bytes_of(layout), false});
     if (operation.has_bias())
         all.push_back({operation.bias, bytes_of({layout.type, layout.rows, 1, layout.rows}), false});
+    if (operation.has_bias_gradient())
+        all.push_back(
+            {operation.bias, bytes_of({operation.bias_type, layout.columns, 1, layout.columns}), true});
     if (operation.has_auxiliary())
         all.push_back({operation.auxiliary,
                        bytes_of({layout.type, layout.rows, layout.columns, operation.auxiliary_leading}),
@@ -160,6 +164,14 @@ void Product::operator()() const {
     if (workspace_bytes > 0) {  // it is the product's to write in
         workspace[0] = 1;
         workspace[workspace_bytes - 1] = 1;
+    }
+    if (operation.has_bias_gradient()) {  // the sums of b's columns, which replace what was there
+        for (std::int64_t column = 0; column < columns; ++column) {
+            double sum = 0;
+            for (std::int64_t k = 0; k < inner; ++k)
+                sum += right[static_cast<std::size_t>(k * columns + column)];
+            store(const_cast<void*>(operation.bias), operation.bias_type, column, sum);
+        }
     }
     const double factor = alpha, kept = beta;
     std::vector<double> sums(static_cast<std::size_t>(columns));
@@ -345,15 +357,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation_h
         dp::cuda_emulator::note(cudaErrorInvalidValue);
         return CUBLAS_STATUS_EXECUTION_FAILED;
     }
-    const void* bias = operation.has_bias() ? operation.bias : nullptr;
+    const void* bias = operation.has_bias() || operation.has_bias_gradient() ? operation.bias : nullptr;
     const void* auxiliary = operation.has_auxiliary() ? operation.auxiliary : nullptr;
     for (const void* place : {a, b, c, static_cast<const void*>(d), bias, auxiliary})
-        require(reinterpret_cast<std::uintptr_t>(place) % chosen.alignment == 0,
+        require(reinterpret_cast<std::uintptr_t>(place) % chosen.alignment == 0 ||
+                    dp::cuda_emulator::place_in_allocation(place) % chosen.alignment == 0,
                 "less alignment than was promised");
     require(operation.epilogue == CUBLASLT_EPILOGUE_DEFAULT || operation.has_bias() ||
-                operation.epilogue == CUBLASLT_EPILOGUE_DGELU,
+                operation.has_bias_gradient() || operation.epilogue == CUBLASLT_EPILOGUE_DGELU,
             "an epilogue that is not emulated");
-    if (operation.has_bias())
+    if (operation.has_bias() || operation.has_bias_gradient())
         require(operation.bias != nullptr && operation.bias_type == layout.type,
                 "an epilogue without its bias");
     if (operation.has_auxiliary())

@@ -4,7 +4,7 @@
 Messages of the emulated NCCL end on both sides together, and one communicator does one thing after another: what would wait in a circle
 on GPUs does so here, and runs into the time limit.
 
-usage: divided.py TRAINER DPCTL    LD_LIBRARY_PATH has the emulated GPU
+usage: divided.py TRAINER DPCTL CASE    LD_LIBRARY_PATH has the emulated GPU; CASE: of CASES, or death
 """
 import json
 import os
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-TRAINER, DPCTL = sys.argv[1:3]
+TRAINER, DPCTL, CASE = sys.argv[1:4]
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # leaves no folder
 SHAPE = ["--model=gpt", "--hidden-size=16", "--num-attention-heads=2", "--seq-length=16", "--data-dir=tokens", "--device=cuda",
          "--seed=7", "--lr=1e-3", "--clip-grad=1", "--steps=3", "--samples=64", "--log-interval=1"]
@@ -72,31 +72,34 @@ def train(ranks, words, where):
 
 
 # Ranks, how they divide the model, batches, and how close the loss comes to that of one rank: fp32 is rounded in another order, bf16 more.
-CASES = [
-    (2, ["--tensor-parallel=2", "--batch-size=8", *DROPOUT], 1e-5),
-    (4, ["--pipeline-parallel=4", "--batch-size=1", "--accumulate=8"], 1e-5),
-    (4, ["--tensor-parallel=2", "--pipeline-parallel=2", "--batch-size=2", "--accumulate=4", "--pipeline-schedule=gpipe", *DROPOUT], 1e-5),
-    (4, ["--tensor-parallel=2", "--pipeline-parallel=2", "--sequence-parallel", "--batch-size=2", "--accumulate=4", "--bf16", *INTERLEAVED], 1e-4),
-    (4, ["--tensor-parallel=2", "--pipeline-parallel=2", "--sequence-parallel", "--batch-size=2", "--accumulate=4", *DROPOUT], 1e-5),
-    (4, ["--pipeline-parallel=4", "--batch-size=1", "--accumulate=8", "--num-layers=8", *INTERLEAVED], 1e-5),
-    (4, ["--tensor-parallel=2", "--batch-size=2", "--accumulate=2", *DROPOUT], 1e-5),
-    (4, ["--pipeline-parallel=2", "--batch-size=1", "--accumulate=4", "--shard-optimizer", "--bf16"], 1e-4),
-]
+CASES = {
+    "tensor": (2, ["--tensor-parallel=2", "--batch-size=8", *DROPOUT], 1e-5),
+    "pipeline": (4, ["--pipeline-parallel=4", "--batch-size=1", "--accumulate=8"], 1e-5),
+    "gpipe": (4, ["--tensor-parallel=2", "--pipeline-parallel=2", "--batch-size=2", "--accumulate=4", "--pipeline-schedule=gpipe", *DROPOUT], 1e-5),
+    "bf16": (4, ["--tensor-parallel=2", "--pipeline-parallel=2", "--sequence-parallel", "--batch-size=2", "--accumulate=4", "--bf16", *INTERLEAVED], 1e-4),
+    "sequence": (4, ["--tensor-parallel=2", "--pipeline-parallel=2", "--sequence-parallel", "--batch-size=2", "--accumulate=4", *DROPOUT], 1e-5),
+    "interleaved": (4, ["--pipeline-parallel=4", "--batch-size=1", "--accumulate=8", "--num-layers=8", *INTERLEAVED], 1e-5),
+    "data": (4, ["--tensor-parallel=2", "--batch-size=2", "--accumulate=2", *DROPOUT], 1e-5),
+    "sharded": (4, ["--pipeline-parallel=2", "--batch-size=1", "--accumulate=4", "--shard-optimizer", "--bf16"], 1e-4),
+}
+
+
+def learns_the_same(where, ranks, words, near):
+    same = [word for word in words if word.startswith(("--bf16", "--hidden", "--attention", "--num-layers"))]
+    one, here = train(1, ["--batch-size=8", *same], where), train(ranks, words, where)
+    print(ranks, *words, here["final_loss"], one["final_loss"], here["test_loss"], one["test_loss"], flush=True)
+    assert here["communicator"] == "nccl", here
+    assert here["parameters_equal_on_all_ranks"] is True, here
+    assert "pipeline_bubble" not in here, here
+    for loss in ("final_loss", "test_loss"):
+        assert abs(here[loss] / one[loss] - 1) < near, (words, loss, here[loss], one[loss])
+
 
 with tempfile.TemporaryDirectory() as folder:
     with open(os.path.join(folder, "text.txt"), "w", encoding="utf-8") as text:
         text.writelines(f"{number} sheep and {number * 7 % 11} dogs go over the hill\n" for number in range(300))
     run([TRAINER, "prepare", "--text=text.txt", "--tokenizer=bytes", "--output=tokens"], folder)
-    alone = {}
-    for number, words, near in CASES:
-        same = tuple(word for word in words if word.startswith(("--bf16", "--hidden", "--attention", "--num-layers")))
-        if same not in alone:
-            alone[same] = train(1, ["--batch-size=8", *same], folder)
-        one, here = alone[same], train(number, words, folder)
-        print(number, *words, here["final_loss"], one["final_loss"], here["test_loss"], one["test_loss"], flush=True)
-        assert here["communicator"] == "nccl", here
-        assert here["parameters_equal_on_all_ranks"] is True, here
-        assert "pipeline_bubble" not in here, here
-        for loss in ("final_loss", "test_loss"):
-            assert abs(here[loss] / one[loss] - 1) < near, (words, loss, here[loss], one[loss])
-    a_rank_dies(folder)
+    if CASE == "death":
+        a_rank_dies(folder)
+    else:
+        learns_the_same(folder, *CASES[CASE])

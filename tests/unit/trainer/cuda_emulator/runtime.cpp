@@ -70,6 +70,15 @@ void note(cudaError_t result) {
     if (result != cudaSuccess) last = result;
 }
 
+std::uintptr_t place_in_allocation(const void* place) {
+    const std::lock_guard lock(memory_mutex);
+    const auto address = reinterpret_cast<std::uintptr_t>(place);
+    const auto after = memory.upper_bound(const_cast<void*>(place));
+    if (after == memory.begin()) return address;
+    const auto& [begin, found] = *std::prev(after);
+    return place < found.end ? address - reinterpret_cast<std::uintptr_t>(begin) : address;
+}
+
 }  // namespace dp::cuda_emulator
 
 using namespace dp::cuda_emulator;
@@ -135,7 +144,10 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
         const bool returns_at_once = are_late() && is_pinned(to);
         if (returns_at_once) std::memset(to, kFresh, bytes);
         queue(Did::copy, stream, {"a copy to the host"}, {{from, bytes, false}, {to, bytes, true}}, copy);
-        if (are_late() && !returns_at_once) cudaStreamSynchronize(stream);
+        if (are_late() && !returns_at_once) {
+            wait_for(stream);
+            order_host(stream);
+        }
     } else if (!are_late()) {
         queue(Did::copy, stream, {"a copy"}, {}, [=] { copy_later(to, from, bytes); });
     } else {
@@ -160,7 +172,10 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
     return cudaSuccess;
 }
 
+// With DP_CUDA_EMULATOR_PINNED=BYTES no more is locked at a time, as where RLIMIT_MEMLOCK says so.
 cudaError_t cudaHostAlloc(void** place, std::size_t bytes, unsigned) {
+    const char* most = std::getenv("DP_CUDA_EMULATOR_PINNED");
+    if (most != nullptr && bytes > std::strtoull(most, nullptr, 10)) return noted(cudaErrorMemoryAllocation);
     *place = std::malloc(bytes);
     if (*place != nullptr) note_pinned(*place, bytes);
     return *place == nullptr ? noted(cudaErrorMemoryAllocation) : cudaSuccess;

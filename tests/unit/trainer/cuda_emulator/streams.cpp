@@ -4,12 +4,15 @@
 #include "streams.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -22,7 +25,8 @@ namespace {
 
 struct Stream {
     std::uint64_t begun = 0, ended = 0;
-    After after;  // of other streams
+    std::uint64_t queued = 0;  // with what runs before its call returns
+    After after;               // of other streams
 };
 
 // An event holds when it was recorded, and what it waits for.
@@ -30,6 +34,8 @@ struct Event {
     std::chrono::steady_clock::time_point at = {};
     After works = {};
     bool takes_times = false;
+    cudaStream_t stream = nullptr;
+    std::uint64_t queued = 0;
 };
 
 std::mutex mutex;
@@ -70,6 +76,27 @@ bool takes_events() {
     return said == nullptr || std::string_view(said) != "refused";
 }
 
+// With DP_CUDA_EMULATOR_WAITS=said the end of the process says how often the host waited for all that it had queued on a stream: from
+// there on that stream is idle until the host has queued more.
+std::atomic<std::uint64_t> idle_waits;
+
+void say_waits() {
+    std::fprintf(stderr, "emulated GPU: the host waited %llu times for all that was queued\n",
+                 static_cast<unsigned long long>(idle_waits.load()));
+}
+
+// The host waits until the stream has done so much of what was queued.
+void count_wait(cudaStream_t stream, std::optional<std::uint64_t> until = {}) {
+    static const bool says = [] {
+        const char* said = std::getenv("DP_CUDA_EMULATOR_WAITS");
+        const bool is_wanted = said != nullptr && std::string_view(said) == "said";
+        if (is_wanted) std::atexit(say_waits);
+        return is_wanted;
+    }();
+    const std::lock_guard lock(mutex);
+    if (says && until.value_or(streams()[stream].queued) == streams()[stream].queued) ++idle_waits;
+}
+
 Event& event_of(cudaEvent_t handle) {
     return *reinterpret_cast<Event*>(handle);
 }
@@ -86,8 +113,14 @@ void do_copies() {
     for (const Copy& one : std::exchange(copies, {})) std::memcpy(one.to, one.from, one.bytes);
 }
 
+void note_queued(cudaStream_t stream) {
+    const std::lock_guard lock(mutex);
+    ++streams()[stream].queued;
+}
+
 After begin_work(cudaStream_t stream) {
     do_copies();
+    note_queued(stream);
     const std::lock_guard lock(mutex);
     After works = queued_on(stream);
     ++streams()[stream].begun;
@@ -154,6 +187,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    count_wait(stream);
     wait_for(stream);
     order_host(stream);
     return cudaSuccess;
@@ -188,6 +222,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     const std::lock_guard lock(mutex);
     event_of(event).at = std::chrono::steady_clock::now();
     event_of(event).works = queued_on(stream);
+    event_of(event).stream = stream;
+    event_of(event).queued = streams()[stream].queued;
     return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
@@ -199,6 +235,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    count_wait(event_of(event).stream, event_of(event).queued);
     wait_for(event_of(event).works);
     order_host(event);
     return cudaSuccess;

@@ -25,6 +25,9 @@ using After = std::vector<Works>;
 After begin_work(cudaStream_t stream);
 void end_work(cudaStream_t stream);
 
+// Notes that something is queued on the stream, of whichever kind.
+void note_queued(cudaStream_t stream);
+
 bool have_ended(const After& works);
 void wait_for(const After& works);
 // For all that was queued there so far.

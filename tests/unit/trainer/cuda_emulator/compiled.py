@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `trainer compile` has made for a GPU is used on that kind of GPU; on another one a line says for which it is.
+
+usage: compiled.py TRAINER    LD_LIBRARY_PATH has the emulated GPU
+"""
+import os
+import subprocess
+import sys
+import tempfile
+
+TRAINER, = sys.argv[1:]
+MODEL = ["--model=linear", "--samples=64", "--batch-size=8", "--cache-dir=cache"]
+
+
+def run(folder, gpu, *words):
+    done = subprocess.run([TRAINER, *words, *MODEL], cwd=folder, capture_output=True, text=True, timeout=60,
+                          env={**os.environ, "DP_CUDA_EMULATOR_GPU": gpu})
+    if done.returncode != 0:
+        sys.exit(f"{words} on {gpu}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+    return [line for line in (done.stdout + done.stderr).splitlines() if "compiled: " in line]
+
+
+with tempfile.TemporaryDirectory() as here:
+    run(here, "9.0", "compile", "--device=cuda")
+    cases = [
+        ("9.0", "cuda", ["compiled: plan of "]),
+        ("8.6", "cuda", ["the plan is for cuda, emulated GPU, sm_90, and this is cuda, emulated GPU, sm_86; `trainer compile` makes it again"]),
+        ("8.6", "cpu", []),  # a plan for a GPU is none for a CPU
+    ]
+    for gpu, device, expected in cases:
+        said = run(here, gpu, f"--device={device}", "--steps=2")
+        assert len(said) == len(expected) and all(one in line for one, line in zip(expected, said)), f"{gpu}, {device}: {said}"
+        print(f"{gpu}, {device}: {said}")
