@@ -12,8 +12,8 @@ import tempfile
 
 TRAINER, DPCTL = sys.argv[1:3]
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # leaves no folder
-GPT = ["--model=gpt", "--hidden-size=16", "--num-attention-heads=2", "--seq-length=16", "--num-layers=2", "--data-dir=tokens", "--clip-grad=1",
-       "--samples=32"]
+GPT = ["--model=gpt", "--hidden-size=16", "--num-attention-heads=2", "--seq-length=16", "--num-layers=2", "--data-dir=tokens",
+       "--clip-grad=1", "--samples=32"]
 # With how the works run.
 CASES = [
     ("late", ["--model=linear", "--batch-size=8", "--samples=96"]),  # sums beside the backward pass

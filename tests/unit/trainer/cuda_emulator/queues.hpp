@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Works of streams that are late, as on a GPU: with DP_CUDA_EMULATOR_STREAMS=late a kernel, a copy or what clears memory is queued by
-// its call and runs only when somebody waits for it, after what it comes after on its stream and by events, but in no other order.
+// Works of streams that are late, as on a GPU: with DP_CUDA_EMULATOR_STREAMS=late a kernel, a copy or what clears memory is queued
+// by its call and runs only when somebody waits for it, after what it comes after on its stream and by events, but in no other order.
 // With late:SEED some run earlier. Who forgets to wait then has wrong numbers, or the program ends (races.hpp). A copy from the
 // host's memory ends the program where that has been changed before the copy runs; memory that a late copy writes on the host holds
 // NaNs until then.

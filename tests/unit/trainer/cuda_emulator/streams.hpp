@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What goes on after the call that queued it: NCCL's collectives, and copies from the host, which read its memory only when the next
-// work is queued or waited for. All else that is queued on a stream runs before its call returns, once what it comes after has ended;
-// or, if it is late (queues.hpp), when it is waited for.
+// work is queued or waited for. All else that is queued on a stream runs before its call returns, once what it comes after has
+// ended; or, if it is late (queues.hpp), when it is waited for.
 #pragma once
 
 #include <cuda_runtime.h>
