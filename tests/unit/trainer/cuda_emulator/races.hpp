@@ -3,7 +3,8 @@
 // Whether works of different streams that use the same memory, one of them to write, have an order: by the calls that queued them
 // alone, so that a missing wait is found however the works run. An order comes from a stream, from an event, from a communicator,
 // whose collectives run one after another, and from the host, where it has waited. A work that has none ends the program, with both
-// works' names. Where no works are late (queues.hpp), nothing is looked at.
+// works' names. Of our own kernels it knows where their pointers begin, and no more (device_code.hpp). Where no works are late
+// (queues.hpp), nothing is looked at.
 #pragma once
 
 #include <cuda_runtime.h>
