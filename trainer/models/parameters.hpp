@@ -60,7 +60,8 @@ struct Parameter {
     const LowRank* adapter = nullptr;
     // Its gradient is that of some tokens: the ranks that have the others, and all of it, too, have the rest (copied_gradients.hpp).
     bool is_of_some_tokens = false;
-    bool is_final_with_earlier = false;  // its gradient is final when that of the one declared before it is, and not sooner
+    // Its gradient is final when that of the one declared before it is, and not sooner.
+    bool is_final_with_earlier = false;
     std::int64_t first = 0;  // of its elements in the memory of all; set by ParameterSet::place, as the rest
     std::int64_t whole_first = 0;  // the same where a rank has the whole model
     Tensor value = {};             // f32: what is learnt

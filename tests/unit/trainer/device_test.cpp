@@ -575,11 +575,13 @@ TEST_P(DeviceTest, WhatHasFailedDoesNothingAndIsNotBlamedOnAnother) {
     };
     const auto one = open();
     const Tensor tensor = upload(*one, {1, 1}, {2});
+    one->synchronize();  // device() reads it, on another stream
     EXPECT_FALSE(one->make(Type::u8, {std::int64_t{1} << 47}));
     expect_failed(*one, tensor);
     if (GetParam() == "cpu") return;
     const auto another = open();
     const Tensor two = upload(*another, {1, 1}, {2}), none = another->make(Type::f32, {0, 8});
+    another->synchronize();
     another->layer_norm(none, two, two, none, none);  // a kernel of no blocks
     expect_failed(*another, two);
 }

@@ -235,14 +235,19 @@ void refuse(const std::string& what) {
     std::abort();
 }
 
-cudaError_t run(dim3 blocks, dim3 threads, const Kernel& kernel) {
+cudaError_t limits(dim3 blocks, dim3 threads, const void* function, std::size_t launched) {
     if (!is_allowed(blocks, threads)) return cudaErrorInvalidConfiguration;
     Gpu& g = gpu();
     const std::lock_guard lock(g.one_kernel);
     constexpr std::size_t kUnasked = 48 << 10;
-    const auto allowed = g.allowed.find(kernel.function);
-    if (kernel.launched > (allowed == g.allowed.end() ? kUnasked : allowed->second))
-        return cudaErrorInvalidValue;
+    const auto allowed = g.allowed.find(function);
+    return launched > (allowed == g.allowed.end() ? kUnasked : allowed->second) ? cudaErrorInvalidValue
+                                                                                : cudaSuccess;
+}
+
+void run(dim3 blocks, dim3 threads, const Kernel& kernel) {
+    Gpu& g = gpu();
+    const std::lock_guard lock(g.one_kernel);
     if (g.stacks == nullptr) make_threads(g);
     if (g.order.seed) g.random.seed(*g.order.seed);
     g.kernel = &kernel;
@@ -263,7 +268,6 @@ cudaError_t run(dim3 blocks, dim3 threads, const Kernel& kernel) {
         run_block(g, order, warps);
         poisoned.after_block();
     }
-    return cudaSuccess;
 }
 
 void allow_launched(const void* function, std::size_t bytes) {

@@ -30,8 +30,11 @@ struct Kernel {
     std::size_t launched = 0;   // bytes of shared memory that the launch asks for
 };
 
-// One caller at a time. What CUDA's limits forbid is not run, and is answered as CUDA answers it.
-cudaError_t run(dim3 blocks, dim3 threads, const Kernel& kernel);
+// What CUDA's limits forbid is not to be run, and is answered as CUDA answers it.
+// `launched`: bytes of shared memory that the launch asks for.
+cudaError_t limits(dim3 blocks, dim3 threads, const void* function, std::size_t launched);
+// One caller at a time.
+void run(dim3 blocks, dim3 threads, const Kernel& kernel);
 
 // What a launch of this kernel may ask for from now on: cudaFuncSetAttribute().
 void allow_launched(const void* function, std::size_t bytes);

@@ -16,8 +16,10 @@
 #include <initializer_list>
 #include <vector>
 
-#include "activity.hpp"
 #include "blocks.hpp"
+#include "queues.hpp"
+
+using dp::cuda_emulator::Range;
 
 namespace {
 
@@ -113,6 +115,90 @@ std::vector<float> operand(const void* matrix, const Layout& layout, cublasOpera
                 number(matrix, layout.type,
                        transposed ? row * layout.leading + column : column * layout.leading + row));
     return numbers;
+}
+
+// A product as it was asked for: who asked may use the descriptions for the next.
+struct Product {
+    Operation operation;
+    Layout a_layout, b_layout, layout;
+    float alpha, beta;
+    const void *a, *b, *c;
+    void* d;
+    char* workspace;
+    std::size_t workspace_bytes;
+
+    void operator()() const;
+    std::vector<Range> ranges() const;
+};
+
+std::size_t bytes_of(const Layout& layout) {
+    const std::int64_t numbers = (layout.columns - 1) * layout.leading + layout.rows;
+    return static_cast<std::size_t>(numbers) * (layout.type == CUDA_R_32F ? 4 : 2);
+}
+
+std::vector<Range> Product::ranges() const {
+    std::vector<Range> all{{a, bytes_of(a_layout), false},
+                           {b, bytes_of(b_layout), false},
+                           {d, bytes_of(layout), true},
+                           {workspace, workspace_bytes, true}};
+    if (beta != 0) all.push_back({c, bytes_of(layout), false});
+    if (operation.has_bias())
+        all.push_back({operation.bias, bytes_of({layout.type, layout.rows, 1, layout.rows}), false});
+    if (operation.has_bias_gradient())
+        all.push_back(
+            {operation.bias, bytes_of({operation.bias_type, layout.columns, 1, layout.columns}), true});
+    if (operation.has_auxiliary())
+        all.push_back({operation.auxiliary,
+                       bytes_of({layout.type, layout.rows, layout.columns, operation.auxiliary_leading}),
+                       operation.is({CUBLASLT_EPILOGUE_GELU_AUX_BIAS})});
+    return all;
+}
+
+void Product::operator()() const {
+    const auto left = operand(a, a_layout, operation.a), right = operand(b, b_layout, operation.b);
+    const std::int64_t rows = layout.rows, columns = layout.columns,
+                       inner = static_cast<std::int64_t>(left.size()) / rows;
+    require(inner * columns == static_cast<std::int64_t>(right.size()) &&
+                inner * rows == static_cast<std::int64_t>(left.size()),
+            "matrices that do not fit");
+    if (workspace_bytes > 0) {  // it is the product's to write in
+        workspace[0] = 1;
+        workspace[workspace_bytes - 1] = 1;
+    }
+    if (operation.has_bias_gradient()) {  // the sums of b's columns, which replace what was there
+        for (std::int64_t column = 0; column < columns; ++column) {
+            double sum = 0;
+            for (std::int64_t k = 0; k < inner; ++k)
+                sum += right[static_cast<std::size_t>(k * columns + column)];
+            store(const_cast<void*>(operation.bias), operation.bias_type, column, sum);
+        }
+    }
+    const double factor = alpha, kept = beta;
+    std::vector<double> sums(static_cast<std::size_t>(columns));
+    for (std::int64_t row = 0; row < rows; ++row) {
+        std::fill(sums.begin(), sums.end(), 0.0);
+        for (std::int64_t k = 0; k < inner; ++k) {
+            const double own = left[static_cast<std::size_t>(row * inner + k)];
+            const float* others = &right[static_cast<std::size_t>(k * columns)];
+            for (std::int64_t column = 0; column < columns; ++column)
+                sums[static_cast<std::size_t>(column)] += own * static_cast<double>(others[column]);
+        }
+        for (std::int64_t column = 0; column < columns; ++column) {
+            const std::int64_t place = column * layout.leading + row;
+            double value = factor * sums[static_cast<std::size_t>(column)];
+            if (kept != 0) value += kept * static_cast<double>(number(c, layout.type, place));
+            if (operation.has_bias()) value += static_cast<double>(number(operation.bias, layout.type, row));
+            const std::int64_t kept_at = column * operation.auxiliary_leading + row;
+            if (operation.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS && value < 0) value = 0;
+            if (operation.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) {
+                store(operation.auxiliary, layout.type, kept_at, value);
+                value = gelu(value);
+            }
+            if (operation.epilogue == CUBLASLT_EPILOGUE_DGELU)
+                value *= gelu_slope(number(operation.auxiliary, layout.type, kept_at));
+            store(d, layout.type, place, value);
+        }
+    }
 }
 
 }  // namespace
@@ -258,7 +344,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation_h
                               cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t d_handle,
                               const cublasLtMatmulAlgo_t* algorithm, void* workspace,
                               std::size_t workspace_bytes, cudaStream_t stream) {
-    const dp::cuda_emulator::Doing doing(dp::cuda_emulator::Did::kernel, stream);
     const auto& operation = at<Operation>(operation_handle);
     const auto& layout = at<Layout>(d_handle);
     Chosen chosen;
@@ -278,17 +363,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation_h
         require(reinterpret_cast<std::uintptr_t>(place) % chosen.alignment == 0 ||
                     dp::cuda_emulator::place_in_allocation(place) % chosen.alignment == 0,
                 "less alignment than was promised");
-    const auto left = operand(a, at<Layout>(a_handle), operation.a),
-               right = operand(b, at<Layout>(b_handle), operation.b);
-    const std::int64_t rows = layout.rows, columns = layout.columns,
-                       inner = static_cast<std::int64_t>(left.size()) / rows;
-    require(inner * columns == static_cast<std::int64_t>(right.size()) &&
-                inner * rows == static_cast<std::int64_t>(left.size()),
-            "matrices that do not fit");
-    if (workspace_bytes > 0) {  // it is the product's to write in
-        static_cast<char*>(workspace)[0] = 1;
-        static_cast<char*>(workspace)[workspace_bytes - 1] = 1;
-    }
     require(operation.epilogue == CUBLASLT_EPILOGUE_DEFAULT || operation.has_bias() ||
                 operation.has_bias_gradient() || operation.epilogue == CUBLASLT_EPILOGUE_DGELU,
             "an epilogue that is not emulated");
@@ -296,44 +370,24 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation_h
         require(operation.bias != nullptr && operation.bias_type == layout.type,
                 "an epilogue without its bias");
     if (operation.has_auxiliary())
-        require(operation.auxiliary_leading >= rows && operation.auxiliary_leading % 8 == 0 &&
+        require(operation.auxiliary_leading >= layout.rows && operation.auxiliary_leading % 8 == 0 &&
                     operation.auxiliary != nullptr &&
                     reinterpret_cast<std::uintptr_t>(operation.auxiliary) % 16 == 0,
                 "what GELU is kept for does not lie as the manual wants it");
-    if (operation.has_bias_gradient()) {  // the sums of b's columns, which replace what was there
-        for (std::int64_t column = 0; column < columns; ++column) {
-            double sum = 0;
-            for (std::int64_t k = 0; k < inner; ++k)
-                sum += right[static_cast<std::size_t>(k * columns + column)];
-            store(const_cast<void*>(operation.bias), operation.bias_type, column, sum);
-        }
-    }
-    const double factor = *static_cast<const float*>(alpha), kept = *static_cast<const float*>(beta);
-    std::vector<double> sums(static_cast<std::size_t>(columns));
-    for (std::int64_t row = 0; row < rows; ++row) {
-        std::fill(sums.begin(), sums.end(), 0.0);
-        for (std::int64_t k = 0; k < inner; ++k) {
-            const double own = left[static_cast<std::size_t>(row * inner + k)];
-            const float* others = &right[static_cast<std::size_t>(k * columns)];
-            for (std::int64_t column = 0; column < columns; ++column)
-                sums[static_cast<std::size_t>(column)] += own * static_cast<double>(others[column]);
-        }
-        for (std::int64_t column = 0; column < columns; ++column) {
-            const std::int64_t place = column * layout.leading + row;
-            double value = factor * sums[static_cast<std::size_t>(column)];
-            if (kept != 0) value += kept * static_cast<double>(number(c, layout.type, place));
-            if (operation.has_bias()) value += static_cast<double>(number(operation.bias, layout.type, row));
-            const std::int64_t kept_at = column * operation.auxiliary_leading + row;
-            if (operation.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS && value < 0) value = 0;
-            if (operation.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) {
-                store(operation.auxiliary, layout.type, kept_at, value);
-                value = gelu(value);
-            }
-            if (operation.epilogue == CUBLASLT_EPILOGUE_DGELU)
-                value *= gelu_slope(number(operation.auxiliary, layout.type, kept_at));
-            store(d, layout.type, place, value);
-        }
-    }
+    const Product product{operation,
+                          at<Layout>(a_handle),
+                          at<Layout>(b_handle),
+                          layout,
+                          *static_cast<const float*>(alpha),
+                          *static_cast<const float*>(beta),
+                          a,
+                          b,
+                          c,
+                          d,
+                          static_cast<char*>(workspace),
+                          workspace_bytes};
+    dp::cuda_emulator::queue(dp::cuda_emulator::Did::kernel, stream, {"a matrix product"}, product.ranges(),
+                             product);
     return CUBLAS_STATUS_SUCCESS;
 }
 }

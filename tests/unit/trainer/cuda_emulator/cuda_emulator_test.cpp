@@ -18,6 +18,7 @@ using dp::cuda_emulator::launch;
 using dp::cuda_emulator::Memory;
 using dp::cuda_emulator::Order;
 using dp::cuda_emulator::order_named;
+using dp::cuda_emulator::set_late;
 using dp::cuda_emulator::set_order;
 
 constexpr int kThreads = 96, kBlocks = 3;
@@ -309,6 +310,164 @@ TEST(CudaEmulator, ALaunchsSharedMemoryIsNoLargerThanItsKernelMayHave) {
     EXPECT_EQ(may_have(227 << 10), cudaSuccess);
     EXPECT_EQ(launched(227 << 10), cudaSuccess);
     EXPECT_EQ(launched((227 << 10) + 1), cudaErrorInvalidValue);
+}
+
+// ---- works that are late
+
+class CudaEmulatorStreams : public testing::Test {
+ protected:
+    CudaEmulatorStreams() {
+        set_late(true);
+        for (cudaStream_t* stream : {&one_, &other_})
+            cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking);
+        cudaEventCreateWithFlags(&event_, cudaEventDisableTiming);
+    }
+    ~CudaEmulatorStreams() override {
+        cudaEventDestroy(event_);
+        for (const cudaStream_t stream : {one_, other_}) cudaStreamDestroy(stream);
+        set_late(false);
+    }
+
+    cudaStream_t one_ = nullptr, other_ = nullptr;
+    cudaEvent_t event_ = nullptr;
+};
+using CudaEmulatorStreamsDeathTest = CudaEmulatorStreams;
+
+__global__ void add_kernel(const int* in, int* out) {
+    out[threadIdx.x] = in[threadIdx.x] + 1;
+}
+void queue_add(cudaStream_t stream, const int* in, int* out) {
+    cudaLaunchConfig_t config{};
+    config.gridDim = 1;
+    config.blockDim = 32;
+    config.stream = stream;
+    EXPECT_EQ(cudaLaunchKernelEx(&config, add_kernel, in, out), cudaSuccess);
+}
+const std::vector<int> kFresh(32, -1);  // what memory holds that nobody has written
+
+TEST_F(CudaEmulatorStreams, AKernelRunsWhenItIsWaitedFor) {
+    const Memory<int> a(32), b(32), c(32);
+    cudaMemsetAsync(a.first(), 0, 128, one_);
+    queue_add(one_, a.first(), b.first());
+    cudaEventRecord(event_, one_);
+    queue_add(one_, b.first(), c.first());
+    EXPECT_EQ(a.values(), kFresh);
+    EXPECT_EQ(b.values(), kFresh);
+    cudaEventSynchronize(event_);
+    EXPECT_EQ(b.values(), std::vector<int>(32, 1));
+    EXPECT_EQ(c.values(), kFresh);
+    cudaStreamSynchronize(other_);
+    EXPECT_EQ(c.values(), kFresh);
+    cudaStreamSynchronize(one_);
+    EXPECT_EQ(c.values(), std::vector<int>(32, 2));
+}
+
+TEST_F(CudaEmulatorStreams, AnEventThatIsAskedForComes) {
+    const Memory<int> a(32);
+    cudaMemsetAsync(a.first(), 0, 128, one_);
+    cudaEventRecord(event_, one_);
+    EXPECT_EQ(cudaEventQuery(event_), cudaErrorNotReady);
+    EXPECT_EQ(cudaEventQuery(event_), cudaSuccess);
+    EXPECT_EQ(a.values(), std::vector<int>(32, 0));
+}
+
+TEST_F(CudaEmulatorStreams, WhatComesAfterAnEventRunsAfterIt) {
+    const Memory<int> a(32), b(32), c(32);
+    cudaMemsetAsync(a.first(), 0, 128, one_);
+    queue_add(one_, a.first(), b.first());
+    cudaEventRecord(event_, one_);
+    cudaStreamWaitEvent(other_, event_, 0);
+    queue_add(other_, b.first(), c.first());
+    cudaStreamSynchronize(other_);
+    EXPECT_EQ(c.values(), std::vector<int>(32, 2));
+}
+
+TEST_F(CudaEmulatorStreams, OtherStreamsAreNotWaitedFor) {
+    const Memory<int> a(32), b(32);
+    cudaMemsetAsync(a.first(), 0, 128, one_);
+    cudaMemsetAsync(b.first(), 0, 128, other_);
+    cudaStreamSynchronize(other_);
+    EXPECT_EQ(a.values(), kFresh);
+    EXPECT_EQ(b.values(), std::vector<int>(32, 0));
+}
+
+TEST_F(CudaEmulatorStreams, FreeingWaitsForAll) {
+    const Memory<int> a(32);
+    {
+        const Memory<int> b(32);
+        cudaMemsetAsync(a.first(), 0, 128, one_);
+        queue_add(one_, a.first(), b.first());
+    }
+    EXPECT_EQ(a.values(), std::vector<int>(32, 0));
+}
+
+TEST_F(CudaEmulatorStreams, ACopyToTheHostIsLateWhereItsMemoryIsPinned) {
+    const Memory<int> a(32);
+    void* pinned = nullptr;
+    ASSERT_EQ(cudaHostAlloc(&pinned, 128, cudaHostAllocDefault), cudaSuccess);
+    const int* const first = static_cast<int*>(pinned);
+    std::vector<int> pageable(32, 5);
+    cudaMemsetAsync(a.first(), 0, 128, one_);
+    cudaMemcpyAsync(pinned, a.first(), 128, cudaMemcpyDeviceToHost, one_);
+    EXPECT_EQ(std::vector<int>(first, first + 32), kFresh);
+    cudaStreamSynchronize(one_);
+    EXPECT_EQ(std::vector<int>(first, first + 32), std::vector<int>(32, 0));
+    cudaMemsetAsync(a.first(), 1, 128, one_);
+    cudaMemcpyAsync(pageable.data(), a.first(), 128, cudaMemcpyDeviceToHost, one_);
+    EXPECT_EQ(pageable, std::vector<int>(32, 0x01010101));
+    cudaFreeHost(pinned);
+}
+
+TEST_F(CudaEmulatorStreamsDeathTest, EndsWhereTheHostChangesWhatIsStillToBeCopied) {
+    const Memory<int> a(32);
+    std::vector<int> numbers(32, 5);
+    const auto copy = [&] { cudaMemcpyAsync(a.first(), numbers.data(), 128, cudaMemcpyHostToDevice, one_); };
+    copy();
+    cudaStreamSynchronize(one_);
+    EXPECT_EQ(a.values(), numbers);
+    EXPECT_DEATH(
+        {
+            copy();
+            numbers[31] = 6;
+            cudaStreamSynchronize(one_);
+        },
+        "the host has changed memory that is still to be copied");
+}
+
+TEST_F(CudaEmulatorStreamsDeathTest, EndsWhereNothingOrdersTwoStreams) {
+    const Memory<int> a(32), b(32), c(32);
+    cudaMemsetAsync(a.first(), 0, 128, one_);
+    queue_add(one_, a.first(), b.first());
+    // What reads waits for what writes, and the other way round; two that read do not wait.
+    EXPECT_DEATH(queue_add(other_, b.first(), c.first()),
+                 "a race: kernel .* reads memory that kernel .* writes");
+    EXPECT_DEATH(cudaMemsetAsync(a.first(), 0, 128, other_), "what clears memory writes memory that");
+    cudaEventRecord(event_, one_);
+    queue_add(one_, a.first(), b.first());
+    cudaStreamWaitEvent(other_, event_, 0);
+    queue_add(other_, a.first(), c.first());
+    // Not for what comes after the event.
+    EXPECT_DEATH(queue_add(other_, b.first(), c.first()), "a race");
+    cudaStreamSynchronize(one_);
+    queue_add(other_, b.first(), c.first());
+    cudaStreamSynchronize(other_);
+    EXPECT_EQ(c.values(), std::vector<int>(32, 2));
+}
+
+TEST_F(CudaEmulatorStreamsDeathTest, AStreamMayWaitByWayOfAThird) {
+    const Memory<int> a(32), b(32);
+    cudaStream_t third = nullptr;
+    cudaStreamCreateWithFlags(&third, cudaStreamNonBlocking);
+    cudaMemsetAsync(a.first(), 0, 128, one_);
+    cudaEventRecord(event_, one_);
+    cudaStreamWaitEvent(other_, event_, 0);
+    cudaEventRecord(event_, other_);
+    cudaStreamWaitEvent(third, event_, 0);
+    queue_add(third, a.first(), b.first());
+    EXPECT_DEATH(cudaMemsetAsync(b.first(), 0, 128, other_), "a race");
+    cudaStreamSynchronize(third);
+    EXPECT_EQ(b.values(), std::vector<int>(32, 1));
+    cudaStreamDestroy(third);
 }
 
 }  // namespace

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "activity.hpp"
+#include "queues.hpp"
 
 namespace {
 
@@ -142,14 +142,31 @@ cudnnStatus_t algorithms(const Tensor& x, int most, int* count, Performance* fou
 }
 
 template <typename Algorithm>
-cudnnStatus_t use(Algorithm algorithm, void* workspace, std::size_t bytes, const void* alpha,
-                  const void* beta) {
+void require_use(Algorithm algorithm, std::size_t bytes, const void* alpha, const void* beta) {
     require(algorithm != kFft<Algorithm>, "an algorithm that rounds more than fp32 does");
     require(bytes == kWorkspace, "not the workspace that was asked for");
-    std::memset(workspace, 1, bytes);
     require(*static_cast<const float*>(alpha) == 1 && *static_cast<const float*>(beta) == 0,
             "factors that are not emulated");
-    return CUDNN_STATUS_SUCCESS;
+}
+
+// Queues what reads two tensors and writes the third.
+template <typename Work>
+void queue(cudnnHandle_t handle, const void* one, const Tensor& first, const void* other,
+           const Tensor& second, void* to, const Tensor& third, void* workspace, std::size_t bytes,
+           Work work) {
+    const auto size = [](const Tensor& tensor) {
+        return tensor.size() * (tensor.type == CUDNN_DATA_FLOAT ? 4 : 2);
+    };
+    const auto all = [=] {
+        work();
+        std::memset(workspace, 1, bytes);
+    };
+    dp::cuda_emulator::queue(dp::cuda_emulator::Did::kernel, at<cudaStream_t>(handle), {"a convolution"},
+                             {{one, size(first), false},
+                              {other, size(second), false},
+                              {to, size(third), true},
+                              {workspace, bytes, true}},
+                             all);
 }
 
 }  // namespace
@@ -246,15 +263,17 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void* alpha,
                                       const cudnnConvolutionDescriptor_t convolution,
                                       cudnnConvolutionFwdAlgo_t algorithm, void* workspace, std::size_t bytes,
                                       const void* beta, const cudnnTensorDescriptor_t y_handle, void* y) {
-    const dp::cuda_emulator::Doing doing(dp::cuda_emulator::Did::kernel, at<cudaStream_t>(handle));
-    const auto &x_shape = at<Tensor>(x_handle), &w_shape = at<Tensor>(w_handle),
-               &y_shape = at<Tensor>(y_handle);
-    const auto in = numbers(x, x_shape), weights = numbers(w, w_shape);
-    std::vector<double> sums(y_shape.size());
-    for_each_product(x_shape, w_shape, y_shape, at<Convolution>(convolution),
-                     [&](auto i, auto j, auto k) { sums[k] += in[i] * weights[j]; });
-    store(sums, y_shape, y);
-    return use(algorithm, workspace, bytes, alpha, beta);
+    require_use(algorithm, bytes, alpha, beta);
+    const auto x_shape = at<Tensor>(x_handle), w_shape = at<Tensor>(w_handle), y_shape = at<Tensor>(y_handle);
+    queue(handle, x, x_shape, w, w_shape, y, y_shape, workspace, bytes,
+          [=, how = at<Convolution>(convolution)] {
+              const auto in = numbers(x, x_shape), weights = numbers(w, w_shape);
+              std::vector<double> sums(y_shape.size());
+              for_each_product(x_shape, w_shape, y_shape, how,
+                               [&](auto i, auto j, auto k) { sums[k] += in[i] * weights[j]; });
+              store(sums, y_shape, y);
+          });
+    return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void* alpha,
                                            const cudnnFilterDescriptor_t w_handle, const void* w,
@@ -263,15 +282,17 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void* alp
                                            cudnnConvolutionBwdDataAlgo_t algorithm, void* workspace,
                                            std::size_t bytes, const void* beta,
                                            const cudnnTensorDescriptor_t x_handle, void* dx) {
-    const dp::cuda_emulator::Doing doing(dp::cuda_emulator::Did::kernel, at<cudaStream_t>(handle));
-    const auto &x_shape = at<Tensor>(x_handle), &w_shape = at<Tensor>(w_handle),
-               &y_shape = at<Tensor>(y_handle);
-    const auto slopes = numbers(dy, y_shape), weights = numbers(w, w_shape);
-    std::vector<double> sums(x_shape.size());
-    for_each_product(x_shape, w_shape, y_shape, at<Convolution>(convolution),
-                     [&](auto i, auto j, auto k) { sums[i] += slopes[k] * weights[j]; });
-    store(sums, x_shape, dx);
-    return use(algorithm, workspace, bytes, alpha, beta);
+    require_use(algorithm, bytes, alpha, beta);
+    const auto x_shape = at<Tensor>(x_handle), w_shape = at<Tensor>(w_handle), y_shape = at<Tensor>(y_handle);
+    queue(handle, dy, y_shape, w, w_shape, dx, x_shape, workspace, bytes,
+          [=, how = at<Convolution>(convolution)] {
+              const auto slopes = numbers(dy, y_shape), weights = numbers(w, w_shape);
+              std::vector<double> sums(x_shape.size());
+              for_each_product(x_shape, w_shape, y_shape, how,
+                               [&](auto i, auto j, auto k) { sums[i] += slopes[k] * weights[j]; });
+              store(sums, x_shape, dx);
+          });
+    return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void* alpha,
                                              const cudnnTensorDescriptor_t x_handle, const void* x,
@@ -280,14 +301,16 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void* a
                                              cudnnConvolutionBwdFilterAlgo_t algorithm, void* workspace,
                                              std::size_t bytes, const void* beta,
                                              const cudnnFilterDescriptor_t w_handle, void* dw) {
-    const dp::cuda_emulator::Doing doing(dp::cuda_emulator::Did::kernel, at<cudaStream_t>(handle));
-    const auto &x_shape = at<Tensor>(x_handle), &w_shape = at<Tensor>(w_handle),
-               &y_shape = at<Tensor>(y_handle);
-    const auto in = numbers(x, x_shape), slopes = numbers(dy, y_shape);
-    std::vector<double> sums(w_shape.size());
-    for_each_product(x_shape, w_shape, y_shape, at<Convolution>(convolution),
-                     [&](auto i, auto j, auto k) { sums[j] += in[i] * slopes[k]; });
-    store(sums, w_shape, dw);
-    return use(algorithm, workspace, bytes, alpha, beta);
+    require_use(algorithm, bytes, alpha, beta);
+    const auto x_shape = at<Tensor>(x_handle), w_shape = at<Tensor>(w_handle), y_shape = at<Tensor>(y_handle);
+    queue(handle, x, x_shape, dy, y_shape, dw, w_shape, workspace, bytes,
+          [=, how = at<Convolution>(convolution)] {
+              const auto in = numbers(x, x_shape), slopes = numbers(dy, y_shape);
+              std::vector<double> sums(w_shape.size());
+              for_each_product(x_shape, w_shape, y_shape, how,
+                               [&](auto i, auto j, auto k) { sums[j] += in[i] * slopes[k]; });
+              store(sums, w_shape, dw);
+          });
+    return CUDNN_STATUS_SUCCESS;
 }
 }

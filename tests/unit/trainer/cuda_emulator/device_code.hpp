@@ -14,9 +14,11 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
-#include "activity.hpp"
 #include "blocks.hpp"
+#include "queues.hpp"
 #include "shadow.hpp"
 
 // Compiled with -fsanitize=thread, each access of a kernel calls the shadow (shadow.hpp), but for what stands for hardware here.
@@ -44,17 +46,39 @@ namespace dp::cuda_emulator {
 
 inline constinit thread_local char beside_shared = 0;
 
+// What is known of the memory that a kernel uses: of a pointer, that it begins there, and whether it is written; of pointers in
+// structures, that it is read.
+template <typename Argument>
+void add_ranges(const Argument& argument, std::vector<Range>& ranges) {
+    if constexpr (std::is_pointer_v<Argument>) {
+        if (argument != nullptr)
+            ranges.push_back({argument, 1, !std::is_const_v<std::remove_pointer_t<Argument>>});
+    } else if constexpr (std::is_class_v<Argument>) {
+        for (std::size_t at = 0; at + sizeof(void*) <= sizeof argument; at += sizeof(void*)) {
+            const void* word = nullptr;
+            std::memcpy(&word, reinterpret_cast<const char*>(&argument) + at, sizeof word);
+            if (word != nullptr) ranges.push_back({word, 1, false});
+        }
+    }
+}
+
 template <typename... Parameters>
 DP_UNWATCHED cudaError_t launch_kernel(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                        std::type_identity_t<Parameters>... arguments) {
-    const Doing doing(Did::kernel, config->stream);
-    const auto call = [&]() DP_UNWATCHED { kernel(arguments...); };
-    constexpr auto kBody = [](const void* what)
-                               DP_UNWATCHED { (*static_cast<const decltype(call)*>(what))(); };
-    const cudaError_t result = run(config->gridDim, config->blockDim,
-                                   {kBody, &call, reinterpret_cast<const void*>(kernel), &beside_shared,
-                                    DP_IS_WATCHED, config->dynamicSmemBytes});
+    const auto* function = reinterpret_cast<const void*>(kernel);
+    const cudaError_t result = limits(config->gridDim, config->blockDim, function, config->dynamicSmemBytes);
     note(result);
+    if (result != cudaSuccess) return result;
+    std::vector<Range> ranges;
+    if (are_late()) (add_ranges(arguments, ranges), ...);
+    const auto work = [blocks = config->gridDim, threads = config->blockDim,
+                       launched = config->dynamicSmemBytes, function, kernel, arguments...] {
+        const auto call = [&]() DP_UNWATCHED { kernel(arguments...); };
+        constexpr auto kBody = [](const void* what)
+                                   DP_UNWATCHED { (*static_cast<const decltype(call)*>(what))(); };
+        run(blocks, threads, {kBody, &call, function, &beside_shared, DP_IS_WATCHED, launched});
+    };
+    queue(Did::kernel, config->stream, {"kernel", function}, std::move(ranges), work);
     return result;
 }
 

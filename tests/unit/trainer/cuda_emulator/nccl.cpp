@@ -39,6 +39,7 @@
 #include <vector>
 
 #include "activity.hpp"
+#include "races.hpp"
 #include "streams.hpp"
 
 namespace dp::cuda_emulator {
@@ -167,6 +168,21 @@ bool begin(Kind kind, std::uint64_t bytes, int rank) {
         std::raise(SIGKILL);
     const char* fails = std::getenv("DP_CUDA_EMULATOR_NCCL_NO_MEMORY");
     return fails == nullptr || now < std::atoi(fails);
+}
+
+const char* name_of(Kind kind) {
+    switch (kind) {
+        case Kind::reduce:
+            return "an all-reduce";
+        case Kind::scatter:
+            return "a reduce-scatter";
+        case Kind::gather:
+            return "an all-gather";
+        case Kind::broadcast:
+            return "a broadcast";
+        default:
+            return "a message";
+    }
 }
 
 bool is_message(Kind kind) {
@@ -312,6 +328,9 @@ struct ncclComm {
     // `head.bytes`: of what this rank brings. The result has `size` bytes.
     ncclResult_t queue(const Head& head, const void* from, void* to, std::size_t size, cudaStream_t stream) {
         if (!begin(head.kind, head.bytes, rank_)) return ncclUnhandledCudaError;
+        const bool brings = head.kind != Kind::broadcast || head.rank == static_cast<unsigned>(rank_);
+        order_work(stream, {name_of(head.kind)}, {{from, brings ? head.bytes : 0, false}, {to, size, true}},
+                   this);
         const std::lock_guard lock(mutex_);
         works_.push_back({head, from, to, size, stream, begin_work(stream), {Did::kernel, stream}});
         changed_.notify_all();

@@ -14,9 +14,10 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
-#include "activity.hpp"
 #include "blocks.hpp"
+#include "queues.hpp"
 #include "shadow.hpp"
 #include "streams.hpp"
 
@@ -115,6 +116,7 @@ cudaError_t cudaMalloc(void** place, std::size_t bytes) {
 cudaError_t cudaFree(void* place) {
     if (place == nullptr) return cudaSuccess;
     do_copies();
+    wait_for_late();
     const std::lock_guard lock(memory_mutex);
     const auto found = memory.find(place);
     if (found == memory.end()) return noted(cudaErrorInvalidValue);
@@ -143,17 +145,38 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 // from pageable memory it might be staged first).
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
-    const Doing doing(Did::copy, stream);
-    if (kind == cudaMemcpyHostToDevice) {
-        copy_later(to, from, bytes);
+    const auto copy = [=] { std::memcpy(to, from, bytes); };
+    if (kind == cudaMemcpyDeviceToDevice) {
+        queue(Did::copy, stream, {"a copy"}, {{from, bytes, false}, {to, bytes, true}}, copy);
+    } else if (kind == cudaMemcpyDeviceToHost) {
+        const bool returns_at_once = are_late() && is_pinned(to);
+        if (returns_at_once) std::memset(to, kFresh, bytes);
+        queue(Did::copy, stream, {"a copy to the host"}, {{from, bytes, false}, {to, bytes, true}}, copy);
+        if (are_late() && !returns_at_once) {
+            wait_for(stream);
+            order_host(stream);
+        }
+    } else if (!are_late()) {
+        queue(Did::copy, stream, {"a copy"}, {}, [=] { copy_later(to, from, bytes); });
     } else {
-        std::memcpy(to, from, bytes);
+        const auto* const first = static_cast<const char*>(from);
+        const auto checked = [copy, first, queued = std::vector<char>(first, first + bytes)] {
+            if (std::memcmp(first, queued.data(), queued.size()) != 0) {
+                std::fprintf(
+                    stderr,
+                    "emulated GPU: the host has changed memory that is still to be copied to the GPU\n");
+                std::abort();
+            }
+            copy();
+        };
+        queue(Did::copy, stream, {"a copy from the host"}, {{from, bytes, false}, {to, bytes, true}},
+              checked);
     }
     return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
-    const Doing doing(Did::clear, stream);
-    std::memset(to, value, bytes);
+    queue(Did::clear, stream, {"what clears memory"}, {{to, bytes, true}},
+          [=] { std::memset(to, value, bytes); });
     return cudaSuccess;
 }
 
@@ -162,10 +185,13 @@ cudaError_t cudaHostAlloc(void** place, std::size_t bytes, unsigned) {
     const char* most = std::getenv("DP_CUDA_EMULATOR_PINNED");
     if (most != nullptr && bytes > std::strtoull(most, nullptr, 10)) return noted(cudaErrorMemoryAllocation);
     *place = std::malloc(bytes);
+    if (*place != nullptr) note_pinned(*place, bytes);
     return *place == nullptr ? noted(cudaErrorMemoryAllocation) : cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* place) {
     do_copies();
+    wait_for_late();
+    forget_pinned(place);
     std::free(place);
     return cudaSuccess;
 }

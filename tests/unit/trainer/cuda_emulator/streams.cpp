@@ -17,6 +17,8 @@
 #include <utility>
 
 #include "blocks.hpp"
+#include "queues.hpp"
+#include "races.hpp"
 
 namespace dp::cuda_emulator {
 namespace {
@@ -38,13 +40,14 @@ struct Event {
 
 std::mutex mutex;
 std::condition_variable changed;
+std::uint64_t changes = 0;
 // Never freed: a work may end after the static objects.
 std::map<cudaStream_t, Stream>& streams() {
     static auto* all = new std::map<cudaStream_t, Stream>;
     return *all;
 }
 
-bool have_ended(const After& works) {
+bool are_over(const After& works) {
     return std::ranges::all_of(works, [](const Works& some) {
         const auto stream = streams().find(some.stream);
         return stream == streams().end() || stream->second.ended >= some.count;  // destroyed: all has ended
@@ -53,7 +56,7 @@ bool have_ended(const After& works) {
 
 After queued_on(cudaStream_t stream) {
     Stream& here = streams()[stream];
-    std::erase_if(here.after, [](const Works& some) { return have_ended({some}); });
+    std::erase_if(here.after, [](const Works& some) { return are_over({some}); });
     After works = here.after;
     works.push_back({stream, here.begun});
     return works;
@@ -127,19 +130,43 @@ After begin_work(cudaStream_t stream) {
 void end_work(cudaStream_t stream) {
     const std::lock_guard lock(mutex);
     ++streams()[stream].ended;
+    ++changes;
     changed.notify_all();
+}
+
+bool have_ended(const After& works) {
+    const std::lock_guard lock(mutex);
+    return are_over(works);
 }
 
 void wait_for(const After& works) {
     std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return have_ended(works); });
+    while (!are_over(works)) {
+        const std::uint64_t before = changes;
+        lock.unlock();
+        run_one_of(works);
+        lock.lock();
+        changed.wait(lock, [&] { return changes != before; });
+    }
 }
 
 void wait_for(cudaStream_t stream) {
     do_copies();
     std::unique_lock lock(mutex);
     const After works = queued_on(stream);
-    changed.wait(lock, [&] { return have_ended(works); });
+    lock.unlock();
+    wait_for(works);
+}
+
+void wait_for_late() {
+    if (!are_late()) return;
+    After works;
+    {
+        const std::lock_guard lock(mutex);
+        for (const auto& [stream, state] : streams()) works.push_back({stream, state.begun});
+    }
+    wait_for(works);
+    order_host_after_all();
 }
 
 }  // namespace dp::cuda_emulator
@@ -154,6 +181,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     wait_for(stream);
+    order_host(stream);
     const std::lock_guard lock(mutex);
     streams().erase(stream);  // not its handle: others may still wait for what it did
     return cudaSuccess;
@@ -161,9 +189,11 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     count_wait(stream);
     wait_for(stream);
+    order_host(stream);
     return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+    order_wait(stream, event);
     const std::lock_guard lock(mutex);
     for (const Works& works : event_of(event).works)
         if (works.stream != stream) streams()[stream].after.push_back(works);
@@ -178,6 +208,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
     return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    forget_order(event);
     delete &event_of(event);
     return cudaSuccess;
 }
@@ -187,6 +218,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
         note(cudaErrorInvalidResourceHandle);
         return cudaErrorInvalidResourceHandle;
     }
+    order_record(event, stream);
     const std::lock_guard lock(mutex);
     event_of(event).at = std::chrono::steady_clock::now();
     event_of(event).works = queued_on(stream);
@@ -195,12 +227,17 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-    const std::lock_guard lock(mutex);
-    return have_ended(event_of(event).works) ? cudaSuccess : cudaErrorNotReady;
+    if (!have_ended(event_of(event).works)) {
+        run_one_of(event_of(event).works);
+        return cudaErrorNotReady;
+    }
+    order_host(event);
+    return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     count_wait(event_of(event).stream, event_of(event).queued);
     wait_for(event_of(event).works);
+    order_host(event);
     return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
