@@ -46,12 +46,13 @@ std::string Compiled::of_another_gpu() const {
     if (here == plan_key_.what.end() || !is_gpu(here->second)) return "";
     const auto other = cache_->other_value(plan_key_, kDeviceFact);
     if (!other || !is_gpu(*other)) return "";
-    return fmt::format("the plan is for {}, and this is {}", *other, here->second);
+    return fmt::format("there is a plan for '{}', and none for '{}'", *other, here->second);
 }
 
 std::optional<std::string> Compiled::line(double now) const {
     if (!cache_) return std::nullopt;
     std::string used, not_used = of_another_gpu();
+    const bool is_new_here = !not_used.empty();
     for (const auto& [name, found] : {std::pair("plan", &found_plan_), std::pair("data", &found_data_)}) {
         if (found->entry)
             used += fmt::format("{}{} of {} ago", used.empty() ? "" : ", ", name,
@@ -63,8 +64,8 @@ std::optional<std::string> Compiled::line(double now) const {
     const auto threads = plan_ ? plan_->choices.find("threads") : std::nullopt;
     if (threads) used += fmt::format("; {} thread{}", *threads, *threads == "1" ? "" : "s");
     if (!not_used.empty())
-        used += fmt::format("{}{}; `trainer compile` makes it again",
-                            used.empty() ? "" : "; not used: ", not_used);
+        used += fmt::format("{}{}; `trainer compile` makes {}", used.empty() ? "" : "; not used: ", not_used,
+                            is_new_here ? "one" : "it again");
     return fmt::format("compiled: {}, in {}", used, cache_->directory().string());
 }
 

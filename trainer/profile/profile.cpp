@@ -147,7 +147,8 @@ std::vector<Part> parts_of(std::span<const LoggedOperation> step) {
     for (const LoggedOperation& one : step) {
         const Operation operation = one.operation;
         if (operation == Operation::gather) now = Part::forward;
-        if (operation == Operation::sgd || operation == Operation::adam || operation == Operation::square_sum)
+        if (operation == Operation::sgd || operation == Operation::adam ||
+            operation == Operation::square_sum || operation == Operation::clip)
             now = Part::optimizer;
         Part part = now;
         if (operation == Operation::gather || operation == Operation::upload)

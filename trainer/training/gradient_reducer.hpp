@@ -36,7 +36,8 @@ inline std::vector<Bucket> buckets_of(const ParameterSet& parameters, std::int64
         if (parameter.first >= parameters.decayed()) continue;
         const std::int64_t wanted = buckets.empty() ? first_bytes : bytes;
         if (end == parameter.first) continue;  // another rank has it, and those before
-        if (parameter.is_final_with_earlier) continue;
+        if (parameter.is_final_with_earlier && parameter.first > 0)
+            continue;  // the earlier one may be frozen, and elsewhere
         const auto bytes_between = [](std::int64_t first, std::int64_t last) {
             return (last - first) * static_cast<std::int64_t>(sizeof(float));
         };

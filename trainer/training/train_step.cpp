@@ -124,7 +124,7 @@ Result<void> TrainStep::clip() {
 }
 
 // Hears what was found of the last step. Of divided models, what a dying rank left of it is not told from the truth here: that ends at
-// the next result that is confirmed, of which there is one before anything is reported or saved.
+// the next result that is confirmed, of which there is one before anything is saved, or reported but for how far this rank is.
 void TrainStep::settle() {
     if (!is_pending_) return;
     is_pending_ = false;

@@ -335,6 +335,34 @@ TEST_P(TunedDevice, WhatItFoundFastestTheNextOneTakesAndComesToTheSameBits) {
     for (const auto& device : {measuring.get(), next.get(), misled.get()}) EXPECT_TRUE(device->status());
 }
 
+// Whichever is faster here: both come to the same.
+TEST_P(TunedDevice, AddsUpTheGradientOfABiasBesideTheProductOrApart) {
+    const auto x = random_values(64 * 8, 1), dy = random_values(64 * 16, 2);
+    std::vector<double> expected(16);
+    for (std::size_t i = 0; i < dy.size(); ++i) expected[i % 16] += static_cast<double>(dy[i]);
+    const auto sums = [&](Device& device) {
+        const Tensor db = upload(device, {16}, random_values(16, 3));
+        device.linear_backward_parameters(upload(device, {64, 16}, dy), upload(device, {64, 8}, x),
+                                          device.make(Type::f32, {16, 8}), db);
+        return device.values_of<float>(db);
+    };
+    const auto measuring = open();
+    measuring->choices().measure(true);
+    expect_close(sums(*measuring), expected, 1e-5, "measuring");
+    measuring->choices().measure(false);
+    for (const char* how : {"beside", "apart"}) {
+        TunedChoices choices;
+        for (const auto& [what, choice] : measuring->choices().all())
+            choices.set(what, what.starts_with("bias gradient") ? how : choice);
+        const auto device = open();
+        device->adopt(choices);
+        expect_close(sums(*device), expected, 1e-5, how);
+        EXPECT_TRUE(device->status());
+        const auto is_of_it = [&](const auto& one) { return one.second == how; };
+        EXPECT_EQ(std::ranges::count_if(choices.all(), is_of_it), GetParam() == "cpu" ? 0 : 1);
+    }
+}
+
 // Some algorithms fail where they are tried, and some where a product is added to what is there.
 TEST_P(TunedDevice, TriesProductsAsTheyRun) {
     const auto device = open();

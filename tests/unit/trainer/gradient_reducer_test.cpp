@@ -110,6 +110,20 @@ TEST(BucketsOf, WhatIsFinalTogetherStaysTogether) {
     EXPECT_EQ(buckets[2].pieces[0].count, 128 * 128 + 32 * 32);
 }
 
+TEST(BucketsOf, WhatIsFinalWithAFrozenOneIsSummed) {
+    const auto device = open_cpu(1);
+    ParameterSet parameters;
+    parameters.add("words", {128, 128}, Initial::uniform(1));
+    parameters.add("places", {32, 32}, Initial::uniform(1)).is_final_with_earlier = true;
+    parameters.add("layer", {64, 64}, Initial::uniform(1));
+    parameters.freeze([](const Parameter& one) { return one.name == "words"; });
+    parameters.place(*device, 1);
+    std::int64_t summed = 0;
+    for (const auto& bucket : buckets_of(parameters))
+        for (const Shard& piece : bucket.pieces) summed += piece.count;
+    EXPECT_EQ(summed, 32 * 32 + 64 * 64);
+}
+
 // gpt2: as much as could be sent before the table is final, is not kept back with it.
 TEST(BucketsOf, TheLastOfGpt2IsItsTables) {
     ModelShape gpt2;

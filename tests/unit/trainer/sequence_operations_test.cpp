@@ -396,11 +396,13 @@ TEST_P(SequenceOperationsTest, AttentionOfQueriesOfVeryDifferentSizes) {
     auto qkv = numbers(kRows * 3 * kColumns, 18, -2, 2);
     for (std::size_t row = 0; row < kRows; ++row)
         for (std::size_t i = 0; i < kColumns; ++i)
-            qkv[row * 3 * kColumns + i] *= row % 16 < 8 ? 16.0f : 0.0625f;
+            qkv[row * 3 * kColumns + i] *= row % 16 < 8 ? 64.0f : 0.0625f;
     const Attention shape{kRows, 1};
     const Tensor y = flowing({kRows, kColumns}), sums = floats({kRows, 1});
     device().attention(shape, flowing({kRows, 3 * kColumns}, qkv), y, sums);
-    expect_attention(y, attention(shape, widened(qkv), kColumns, starts_of(1, kRows, {})));
+    const auto expected = attention(shape, widened(qkv), kColumns, starts_of(1, kRows, {}));
+    if (type() == Type::bf16) return expect_attention(y, expected);
+    expect_tensor(y, expected, 5e-5, "y");  // scores of some hundreds are rounded more
 }
 
 TEST_P(SequenceOperationsTest, AttentionOfTensorsThatBeginAnywhere) {
@@ -535,7 +537,7 @@ TEST_P(SequenceOperationsTest, CrossEntropyOfManyClassesInPlace) {
 TEST_P(SequenceOperationsTest, CrossEntropyOfLongRows) {
     constexpr std::int64_t kRows = 4;
     constexpr float kScale = 4096;
-    for (const std::int64_t classes : {13001, 60000}) {
+    for (const std::int64_t classes : {13001, type() == Type::bf16 ? 24500 : 12200, 60000}) {
         auto logits = numbers(kRows * classes, 18, -8, 7);
         const std::vector<std::int32_t> labels{0, static_cast<std::int32_t>(classes - 1), 6001, 7};
         const auto at = [&](std::size_t row, std::int64_t c) -> float& {

@@ -18,6 +18,7 @@
 #include "trainer/devices/cuda/pinned_download.hpp"
 #include "trainer/devices/cuda/refusals.hpp"
 #include "trainer/devices/cuda/sm_partition.hpp"
+#include "trainer/devices/cuda/stream_timer.hpp"
 #include "trainer/devices/cuda/timeline.hpp"
 #include "trainer/devices/gpu_kernels.hpp"
 #include "trainer/devices/profiled.hpp"
@@ -180,7 +181,7 @@ std::optional<std::int64_t> CudaDevice::available_memory(std::int64_t) const {
 }
 
 void CudaDevice::upload(const void* from, Out to) {
-    if (failed() || to.bytes() == 0) return;
+    if (to.bytes() == 0) return;
     const bool is_small = to.bytes() <= UploadRoom::kLargest;
     if (is_small && !uploads_.has_room_for(to.bytes())) synchronize();
     if (failed()) return;
@@ -223,15 +224,27 @@ void CudaDevice::linear_backward_input(In dy, In w, Out dx) {
 }
 
 void CudaDevice::linear_backward_parameters(In dy, In x, Out dw, Out db, Write write) {
-    Product product{dw.rows(), dw.columns(), dy.rows(), true, false, CUBLASLT_EPILOGUE_DEFAULT};
+    const Product product{dw.rows(), dw.columns(), dy.rows(), true, false, CUBLASLT_EPILOGUE_DEFAULT};
+    const auto apart = [&] {
+        gemm_->multiply(product, dy, x, dw, {.added = write == Write::add ? dw : Tensor{}});
+        if (db) sum_rows(dy, write, db);
+        return !failed();
+    };
+    // The product reads dy anyway, and can add up its rows beside. Whether that is faster, `trainer compile` finds out.
+    const auto beside = [&] {
+        Product summing = product;
+        summing.epilogue = CUBLASLT_EPILOGUE_BGRADB;
+        return gemm_->multiply(summing, dy, x, dw, {.bias = db});
+    };
     if (db && write == Write::set) {
-        // The product reads dy anyway, and can add up its rows beside.
-        product.epilogue = CUBLASLT_EPILOGUE_BGRADB;
-        if (gemm_->multiply(product, dy, x, dw, {.bias = db})) return;
-        product.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+        const std::string name = "bias gradient " + std::to_string(dw.rows()) + " " +
+                                 std::to_string(dw.columns()) + " " + std::to_string(dy.rows()) + " " +
+                                 std::to_string(static_cast<int>(dy.type()));
+        if (choices().is_measuring() && !choices().find(name))
+            choices().set(name, is_faster(beside, apart, stream_) ? "beside" : "apart");
+        if (const auto known = choices().find(name); known && *known == "beside" && beside()) return;
     }
-    gemm_->multiply(product, dy, x, dw, {.added = write == Write::add ? dw : Tensor{}});
-    if (db) sum_rows(dy, write, db);
+    apart();
 }
 
 void CudaDevice::linear_add(In x, In w, In b, In added, Out y) {

@@ -122,12 +122,12 @@ class CudaDevice : public Device {
     template <typename... Parameters, typename... Arguments>
     void launch_with(std::size_t shared, const char* what, void (*kernel)(Parameters...), dim3 blocks,
                      dim3 threads, const Arguments&... arguments) {
-        constexpr std::size_t kUnasked = 48 << 10;  // what any kernel may have
+        // Without it a kernel may have 48 KiB, its own among them.
         if (failed() ||
-            (shared > kUnasked && !check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                                              cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                              static_cast<int>(shared)),
-                                         what)))
+            (shared > 0 && !check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                                       cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                       static_cast<int>(shared)),
+                                  what)))
             return;
         cudaLaunchConfig_t config{};
         config.dynamicSmemBytes = shared;

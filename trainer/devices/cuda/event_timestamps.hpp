@@ -25,7 +25,9 @@ class EventTimestamps final : public Timestamps {
 
     void take() override {
         if (moments_.empty() && record()) return;
-        // Not some by one clock and some by the other: if any, the first one is refused.
+        // Not some by one clock and some by the other: if CUDA refuses any, it is the first one.
+        if (!events_.empty())
+            return device_.keep_failure("CUDA recorded an event for the time of a step, and now refuses one");
         device_.synchronize();
         moments_.push_back(Clock::now());
     }

@@ -6,6 +6,7 @@
 #include "trainer/devices/cuda/gemm.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -178,6 +179,8 @@ void Gemm::keep_fastest(const std::string& name, std::span<const cublasLtMatmulH
         plan.algorithm = guess.algo;
     }
     device_.check(cudaFree(room), kWhat);
+    if (!std::isfinite(least))
+        return;  // none has run: what is to be said of that is said when the first guess does not
     std::string bytes(sizeof plan.algorithm, '\0');
     std::memcpy(bytes.data(), &plan.algorithm, bytes.size());
     device_.choices().set(name, std::move(bytes));
@@ -215,12 +218,16 @@ bool Gemm::multiply(const Product& p, In a, In b, Out c, const Extras& extras) {
     }
     constexpr const char* kWhat = "a matrix product";
     const float one = 1, beta = extras.added ? 1.0f : 0.0f;
-    return point_to(extras, plan) &&
-           ok(cublasLtMatmul(handle_, plan.operation, &one, b.data<void>(), plan.b, a.data<void>(), plan.a,
-                             &beta, before.data<void>(), plan.c, c.data<void>(), plan.c, &plan.algorithm,
-                             workspace_.data<void>(), kWorkspace, device_.stream()),
-              kWhat) &&
-           device_.check(cudaGetLastError(), kWhat);
+    if (!point_to(extras, plan)) return false;
+    const cublasStatus_t result =
+        cublasLtMatmul(handle_, plan.operation, &one, b.data<void>(), plan.b, a.data<void>(), plan.a, &beta,
+                       before.data<void>(), plan.c, c.data<void>(), plan.c, &plan.algorithm,
+                       workspace_.data<void>(), kWorkspace, device_.stream());
+    if (result == CUBLAS_STATUS_NOT_SUPPORTED && p.epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
+        plan.status = result;  // offered, and refused when it is taken
+        return false;
+    }
+    return ok(result, kWhat) && device_.check(cudaGetLastError(), kWhat);
 }
 
 }  // namespace dp::trainer

@@ -54,8 +54,8 @@ class PinnedDownload final : public Download {
         else if (is_under_way_)
             device_.synchronize();
         is_under_way_ = false;
-        return memory_ == nullptr ? std::span<const std::byte>()
-                                  : std::span(static_cast<const std::byte*>(memory_), bytes_);
+        if (memory_ == nullptr || device_.failed()) return {};
+        return {static_cast<const std::byte*>(memory_), bytes_};
     }
 
  private:

@@ -5,7 +5,9 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -58,5 +60,17 @@ class StreamTimer {
         return std::chrono::duration<float, std::milli>(Clock::now() - began).count();
     }
 };
+
+// Whether `one` can be done, and takes less time than `other` does. Each is done some times.
+template <typename One, typename Other>
+bool is_faster(One& one, Other& other, cudaStream_t stream) {
+    StreamTimer timer(stream);
+    const auto least = [&](auto& work) {
+        float best = std::numeric_limits<float>::infinity();
+        for (int i = 0; i < 5 && work(); ++i) best = std::min(best, timer.time(work).value_or(best));
+        return best;
+    };
+    return least(one) < least(other);
+}
 
 }  // namespace dp::trainer

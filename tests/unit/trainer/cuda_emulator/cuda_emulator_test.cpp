@@ -304,8 +304,8 @@ TEST(CudaEmulator, ALaunchsSharedMemoryIsNoLargerThanItsKernelMayHave) {
         EXPECT_EQ(cudaGetLastError(), result);
         return result;
     };
-    EXPECT_EQ(launched(48 << 10), cudaSuccess);
-    EXPECT_EQ(launched((48 << 10) + 1), cudaErrorInvalidValue);
+    EXPECT_EQ(launched(47 << 10), cudaSuccess);
+    EXPECT_EQ(launched(48 << 10), cudaErrorInvalidValue) << "the kernel's own count, too";
     EXPECT_EQ(may_have((227 << 10) + 1), cudaErrorInvalidValue);
     EXPECT_EQ(may_have(227 << 10), cudaSuccess);
     EXPECT_EQ(launched(227 << 10), cudaSuccess);

@@ -112,6 +112,9 @@ template <>
 constexpr cudnnConvolutionBwdFilterAlgo_t kFft<cudnnConvolutionBwdFilterAlgo_t> =
     CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT;
 
+template <typename Algorithm>
+constexpr auto kChanging = static_cast<Algorithm>(1);
+
 // One that cannot be had, bad ones, and a good one.
 template <typename Performance>
 cudnnStatus_t algorithms(const Tensor& x, int most, int* count, Performance* found) {
@@ -130,6 +133,7 @@ cudnnStatus_t algorithms(const Tensor& x, int most, int* count, Performance* fou
     missing.status = CUDNN_STATUS_NOT_SUPPORTED;
     large.memory = kTooMuch;
     changing.determinism = CUDNN_NON_DETERMINISTIC;
+    changing.algo = kChanging<decltype(good.algo)>;
     transforming.algo = kFft<decltype(good.algo)>;
     std::vector<Performance> offered{missing};
     if (kind == "bad") offered.insert(offered.end(), {large, changing});
@@ -143,6 +147,7 @@ cudnnStatus_t algorithms(const Tensor& x, int most, int* count, Performance* fou
 
 template <typename Algorithm>
 void require_use(Algorithm algorithm, std::size_t bytes, const void* alpha, const void* beta) {
+    require(algorithm != kChanging<Algorithm>, "an algorithm that does not give the same bits each time");
     require(algorithm != kFft<Algorithm>, "an algorithm that rounds more than fp32 does");
     require(bytes == kWorkspace, "not the workspace that was asked for");
     require(*static_cast<const float*>(alpha) == 1 && *static_cast<const float*>(beta) == 0,

@@ -464,6 +464,8 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int) {
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
     while (std::getenv("DP_CUDA_EMULATOR_NCCL_HANGS") != nullptr) pause();
+    if (std::getenv("DP_CUDA_EMULATOR_NCCL_COUNTS") != nullptr)
+        std::fputs("emulated NCCL: an abort\n", stderr);
     comm->abort();
     delete comm;
     return ncclSuccess;

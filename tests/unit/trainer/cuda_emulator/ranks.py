@@ -6,7 +6,7 @@ usage: ranks.py TRAINER DPCTL CASE    LD_LIBRARY_PATH has the emulated GPU
   abort       NCCL's abort hangs at the end, which ends the process; it may take 10 s
   one_gpu     ranks with instances of one GPU, which NCCL refuses, go through the host
   other_gpus  ranks with GPUs of other kinds are told that they wait for the slowest
-  memory      a GPU with one MiB less than is needed is refused before anything is trained
+  memory      a GPU with one MiB less than is needed is refused before anything is trained; `trainer compile` takes its memory as it comes
   restart     a rank dies before a collective, in whose kernel the others wait: they are let out of it and go on with the one that
               takes its place, to the same parameters
   stop        all ranks are told to stop, and agree on the signal
@@ -59,6 +59,7 @@ def death():
         assert whole.returncode == 0, whole.stdout + whole.stderr
         published = check_checkpoints(folder)
         assert published > 0, whole.stdout
+        assert "an abort" not in whole.stderr, "communicators that nobody has left end with an abort"
     sizes = sizes_of_collectives(whole.stderr, VICTIM)
     print(f"{published} checkpoints; {sizes}")
     # Each rank's facts of a shard, for the manifest; and its hash of the parameters, for whether they are equal. The last of each.
@@ -129,8 +130,8 @@ def abort():
 
 
 def memory():
-    def train(mebibytes):
-        return subprocess.run(TRAINING, capture_output=True, text=True, timeout=60,
+    def train(mebibytes, words=()):
+        return subprocess.run([TRAINER, *words, *TRAINING[1:]], capture_output=True, text=True, timeout=60,
                               env={**os.environ, "DP_CUDA_EMULATOR_MEMORY_MIB": str(mebibytes)})
 
     needed = math.ceil(float(re.search(r"memory per rank: ([0-9.]+) MiB", train(4096).stdout)[1]))
@@ -139,6 +140,15 @@ def memory():
     assert re.search(rf"linear with a batch of 8 needs .* per rank, but cuda has {needed - 1}.0 MiB; give a smaller --batch-size",
                      does_not.stderr), does_not.stderr
     assert does_not.returncode != 0 and " loss " not in does_not.stdout, does_not.stdout
+
+    # As soon as all else has room, but not the trials of how fast products are, these are left out, and no product is blamed for it.
+    for mebibytes in range(needed, 2 * needed, 2):
+        with tempfile.TemporaryDirectory() as folder:
+            compiled = train(mebibytes, ["compile", "--cache-dir", folder])
+        if compiled.returncode == 0:
+            break
+        assert "a matrix product" not in compiled.stderr, compiled.stderr
+    assert compiled.returncode == 0, compiled.stderr
 
 
 {"abort": abort, "death": death, "memory": memory, "one_gpu": one_gpu, "other_gpus": other_gpus, "restart": restart,
