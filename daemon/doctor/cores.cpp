@@ -20,7 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Larger than caches: half of it is read, half is written, in pieces that take less than a turn on the CPU.
+// Larger than caches: half of it is read, half is written, in pieces that take less than a time slice.
 constexpr size_t kCopied = size_t{128} << 20, kPiece = size_t{8} << 20;
 constexpr std::chrono::seconds kCopyPatience{5};
 constexpr int kCopies = 3;
@@ -31,8 +31,8 @@ bool is_allowed(const cpu_set_t& allowed, uint32_t cpu) {
     return cpu < CPU_SETSIZE && CPU_ISSET(cpu, &allowed);
 }
 
-// The median over the pieces of some copies on that CPU, in bytes per second: a turn of another program in between is in few of
-// them, a neighbour that uses the memory is in all. Moves this thread there.
+// The median over the pieces of some copies on that CPU, in bytes per second: another program's time slice disturbs few of them, a
+// neighbour that uses the memory disturbs all. Moves this thread there.
 double copy_bandwidth(uint32_t cpu) {
     cpu_set_t one;
     CPU_ZERO(&one);

@@ -127,8 +127,8 @@ constexpr std::int64_t kMostAccumulated = 1000;  // batches, whose operations ar
 Result<void> check_roofline(const Options& options) {
     if (options.training.accumulate > kMostAccumulated)
         return fail(Fault::usage,
-                    "--roofline is of a step of at most {} batches; give a smaller --accumulate than {}",
-                    kMostAccumulated, options.training.accumulate);
+                    "--roofline takes at most {} batches in a step; give --accumulate={} or less, not {}",
+                    kMostAccumulated, kMostAccumulated, options.training.accumulate);
     for (const char* name :
          {"--ranks", "--ranks-per-node", "--tensor-parallel", "--pipeline-parallel", "--sequence-parallel"})
         if (options.gave(name))
@@ -163,7 +163,7 @@ Result<void> show_roofline(const ModelInfo& info, const Options& options, double
         info.name, gpu.product, name_of(training.precision), training.batch,
         training.accumulate > 1 ? fmt::format(" x {}", training.accumulate) : "", peaks.flops / 1e12,
         peaks.bytes / 1e12, gpu.memory / 1e12, roofline_text(roofline, false));
-    fmt::print("predicted: {:.0f} {}, MFU {:.1f} % of {:.3g} GFLOP a sample\n", throughput.rate,
+    fmt::print("predicted: {:.0f} {}, MFU {:.1f} % ({:.3g} GFLOP a sample)\n", throughput.rate,
                throughput.unit, 100 * mfu, flops_per_sample / 1e9);
     fmt::print("{}\n", nlohmann::ordered_json{{"roofline", options.model},
                                               {"device_model", gpu.name},

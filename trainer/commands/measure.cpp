@@ -17,7 +17,7 @@ namespace dp::trainer {
 namespace {
 
 constexpr std::int64_t kSplitSteps = 20;    // whose parts are measured
-constexpr std::int64_t kRecordedSteps = 5;  // whose operations are
+constexpr std::int64_t kRecordedSteps = 5;  // whose operations are recorded
 
 using Clock = std::chrono::steady_clock;
 

@@ -28,7 +28,7 @@ struct Measurement {
     double communication_least, communication_most;
 };
 
-// The steps behind all that are timed, of which --per-operation records the operations.
+// The steps after all that are timed, of which --per-operation records the operations.
 StepRange steps_to_record(const MeasureOptions& options);
 
 // Every rank calls. The model is not placed yet. `recorder`, of these steps: null without --per-operation.

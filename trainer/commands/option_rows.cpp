@@ -327,7 +327,7 @@ OptionList info_options(InfoOptions& options) {
     list.add("--ranks-per-node", options.ranks_per_node, whole(1, kMillion),
              "on CPUs: ranks that share parameters and optimizer (default: 1)", kAlone);
     list.flag("--roofline", options.roofline,
-              "instead, what each operation of a step takes on one GPU: at least, and by prediction", kAlone);
+              "show instead the least and the predicted time of each operation of a step on one GPU", kAlone);
     list.add("--device-model", options.device_model, one_of(names_of(kDeviceModels)),
              "which GPU (default: h100)", kAlone)
         .needs = "--roofline";
@@ -360,7 +360,7 @@ OptionList measure_options(MeasureOptions& options) {
              kCourse);
     list.add("--warmup", options.warmup, whole(1, kMillion), "steps before them (default: 10)", kCourse);
     list.flag("--per-operation", options.per_operation,
-              "also what each operation takes, beside what it would take at least", kCourse);
+              "also show the time of each operation, beside the least that it could take", kCourse);
     return list;
 }
 

@@ -198,15 +198,21 @@ struct Run {
         const auto peaks = model != nullptr ? peaks_of(*model, type) : peaks_here(device, options, here);
         const Roofline roofline = roofline_of(*recorder, peaks, model, type);
         if (recorder->steps().empty()) {
-            report.line("no operations: " + recorder->problem());
+            report.line("the times of the operations are not known: " + recorder->problem());
             return nullptr;
         }
-        if (peaks)
-            report.line(fmt::format("operations of a step; {}{}: {:.1f} GFLOP/s, {:.1f} GB/s",
-                                    model != nullptr ? "the floor is by the data sheet of the "
-                                                     : "the floor is by what this device does, measured",
-                                    model != nullptr ? model->product : "", peaks->flops / 1e9,
-                                    peaks->bytes / 1e9));
+        if (!peaks)
+            report.line(
+                "operations of a step; no floor, as there is no memory to measure what this device does");
+        else if (model != nullptr)
+            report.line(
+                fmt::format("operations of a step; floor by the data sheet of the {}: {:.0f} TFLOP/s, and "
+                            "{:.2f} of {:.2f} TB/s",
+                            model->product, peaks->flops / 1e12, peaks->bytes / 1e12, model->memory / 1e12));
+        else
+            report.line(fmt::format(
+                "operations of a step; floor by what this device does, measured: {:.1f} GFLOP/s, {:.1f} GB/s",
+                peaks->flops / 1e9, peaks->bytes / 1e9));
         report.line(roofline_text(roofline, true));
         return roofline_json(roofline, true);
     }

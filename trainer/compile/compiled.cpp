@@ -38,7 +38,7 @@ Result<Dataset> Compiled::load() {
     return dp::trainer::load(request_);
 }
 
-// Of a CPU it is nothing to speak of: it is another one as soon as a job has other threads.
+// Not for CPUs: the device's name changes with a job's threads.
 std::string Compiled::of_another_gpu() const {
     if (found_plan_.entry || !found_plan_.why_not.empty()) return "";
     const auto here = plan_key_.what.find(kDeviceFact);
@@ -46,26 +46,29 @@ std::string Compiled::of_another_gpu() const {
     if (here == plan_key_.what.end() || !is_gpu(here->second)) return "";
     const auto other = cache_->other_value(plan_key_, kDeviceFact);
     if (!other || !is_gpu(*other)) return "";
-    return fmt::format("there is a plan for '{}', and none for '{}'", *other, here->second);
+    return fmt::format(
+        "no plan for '{}', only for '{}': run `trainer compile` with these options on a node that has it",
+        here->second, *other);
 }
 
 std::optional<std::string> Compiled::line(double now) const {
     if (!cache_) return std::nullopt;
-    std::string used, not_used = of_another_gpu();
-    const bool is_new_here = !not_used.empty();
+    std::string used, stale;
     for (const auto& [name, found] : {std::pair("plan", &found_plan_), std::pair("data", &found_data_)}) {
         if (found->entry)
             used += fmt::format("{}{} of {} ago", used.empty() ? "" : ", ", name,
                                 age_text(static_cast<std::int64_t>(now) - found->entry->written));
         if (!found->why_not.empty())
-            not_used += fmt::format("{}the {} is {}", not_used.empty() ? "" : ", ", name, found->why_not);
+            stale += fmt::format("{}the {} is {}", stale.empty() ? "" : ", ", name, found->why_not);
     }
-    if (used.empty() && not_used.empty()) return std::nullopt;
+    const std::string elsewhere = of_another_gpu();
+    if (used.empty() && stale.empty() && elsewhere.empty()) return std::nullopt;
     const auto threads = plan_ ? plan_->choices.find("threads") : std::nullopt;
     if (threads) used += fmt::format("; {} thread{}", *threads, *threads == "1" ? "" : "s");
-    if (!not_used.empty())
-        used += fmt::format("{}{}; `trainer compile` makes {}", used.empty() ? "" : "; not used: ", not_used,
-                            is_new_here ? "one" : "it again");
+    if (!stale.empty())
+        used +=
+            fmt::format("{}{}; `trainer compile` makes it again", used.empty() ? "" : "; not used: ", stale);
+    if (!elsewhere.empty()) used += (used.empty() ? "" : "; ") + elsewhere;
     return fmt::format("compiled: {}, in {}", used, cache_->directory().string());
 }
 

@@ -158,7 +158,7 @@ class Device {
     virtual std::string_view name() const = 0;    // "cpu" or "cuda"
     virtual std::string description() const = 0;  // for people: "cpu, 2 threads"
     virtual void synchronize() = 0;               // waits until everything queued is done
-    // The device must outlive it. Here each timestamp waits.
+    // The device must outlive it. By default each timestamp waits.
     virtual std::unique_ptr<Timestamps> make_timestamps();
     virtual DeviceFacts facts() const = 0;
 
@@ -188,7 +188,7 @@ class Device {
     virtual void reserve_copies(std::int64_t /*numbers*/) {}
     virtual void upload(const void* from, Out to) = 0;  // tensor.bytes() of them
     virtual void download(In from, void* to) = 0;       // waits: `to` is filled when it returns
-    // For tensors of up to so many bytes; the device must outlive it. Here copies are made at once.
+    // For tensors of up to so many bytes; the device must outlive it. By default copies are made at once.
     virtual std::unique_ptr<Download> make_download(std::size_t bytes);
     virtual void zero(Out tensor) = 0;
 

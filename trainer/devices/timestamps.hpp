@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// When a device has done what was queued until some moments, without waiting there. Device::make_timestamps() makes one: to measure
+// Notes when a device has finished what was queued so far, without waiting for it. Device::make_timestamps() makes one: to measure
 // steps (commands/measure.cpp) as they run, and not with a device that is idle between them.
 #pragma once
 

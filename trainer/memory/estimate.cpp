@@ -85,7 +85,7 @@ MemoryNeeds estimate_memory(const MemoryCase& c) {
                        scratch = settings.ema_decay ? kAverageScratch * kNumber : 0;
     needs.optimizer = scratch + state * (settings.shard_optimizer ? largest_shard(learned, world) * kNumber
                                                                   : largest_shard(gradients, sharing));
-    // A copy of another rank's part with its values. On GPUs also this rank's own values.
+    // A copy of another rank's part: values and the optimizer's state. On GPUs also one of this rank's own values.
     if (settings.shard_optimizer && settings.peer_copy > 0 && world > 1) {
         const bool keeps_own = device != nullptr && device->name() == "cuda";
         needs.optimizer +=

@@ -10,7 +10,7 @@
 namespace dp::trainer {
 namespace {
 
-// So many samples as the model's data set has them, without their numbers.
+// `count` samples with the shapes of the model's data set, without their numbers.
 Split samples_on_paper(DataSet set, const ModelShape& shape, std::int64_t count) {
     const auto of = [](Type type, std::int64_t columns) { return Matrix{type, columns, {}}; };
     const std::int64_t pixels = shape.image_size * shape.image_size;

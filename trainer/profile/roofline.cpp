@@ -17,7 +17,7 @@ constexpr double kAttainable = 3.0 / 3.35;  // of a GPU's memory bandwidth
 constexpr double kGap = 1.5e-6, kLeastKernel = 2e-6;
 
 // What an operation reaches of a peak, 0..1. A review of devices/cuda derived it, without a GPU, for GPT-2 124M in bf16 with 64 x
-// 1024 tokens on an H100 SXM, but for what is assumed. What is measured on one replaces it.
+// 1024 tokens on an H100 SXM, but for what is assumed. To be replaced once it is measured.
 struct Reached {
     Operation operation;
     double of_products;  // of the units' peak
@@ -57,7 +57,7 @@ double product_seconds(const Work& work, const Reached& reached, const DeviceMod
     return work.flops / ((is_attention ? model.mma_sync : model.bf16) * reached.of_products);
 }
 
-// Of collectives and copies other hardware sets the time.
+// Other hardware sets the time of collectives and of copies from and to the host.
 bool is_work(Operation operation) {
     return operation != Operation::upload && operation != Operation::download &&
            operation < Operation::all_reduce;

@@ -59,7 +59,7 @@ struct Work {
 };
 Work work_of(const LoggedOperation& one, const OperationLog& log);
 
-// No device with these peaks is faster. Nothing where the device does not do the work: of collectives, and copies to the host.
+// No device with these peaks is faster, but for what is in its caches. Nothing where the device does not do the work: of collectives, and copies to the host.
 Bound floor_of(const Work& work, const Peaks& peaks);
 // `type`: of activations.
 Bound prediction_of(const Work& work, const DeviceModel& model, Type type);

@@ -22,8 +22,8 @@ struct Bucket {
     std::size_t needs;
 };
 
-// Pure: all of the gradients' memory, in the order in which the pieces become final. A parameter as large as a bucket (a table of words,
-// whose gradient is final last) does not wait together with what was final before it.
+// Pure: all of the gradients' memory, in the order in which the pieces become final. What is final before a parameter as large
+// as a bucket (a table of words, which is final last) is summed without waiting for it.
 inline std::vector<Bucket> buckets_of(const ParameterSet& parameters, std::int64_t first_bytes = kFirstBucket,
                                       std::int64_t bytes = kBucket) {
     std::vector<Bucket> buckets;

@@ -123,8 +123,8 @@ Result<void> TrainStep::clip() {
     return {};
 }
 
-// Hears what was found of the last step. Of divided models, what a dying rank left of it is not told from the truth here: that ends at
-// the next result that is confirmed, of which there is one before anything is saved, or reported but for how far this rank is.
+// Takes over what the device found in the last step. Where ranks divide the model, a dying rank may have left garbage in it, which is
+// not noticed here: the next confirmed result fails then, and one comes before anything is saved or reported, but how far this rank is.
 void TrainStep::settle() {
     if (!is_pending_) return;
     is_pending_ = false;

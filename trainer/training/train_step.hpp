@@ -95,8 +95,8 @@ class TrainStep {
     // With --clip-grad or --skip-bad-steps, a step with NaN or infinite gradients is skipped. All ranks have
     // the same gradients and so decide alike: on the device, and the host hears of it while the device is at the next step.
     bool skips_bad_steps_;
-    // Unless the host has to know at once: an average of the values is not made by a single operation, and what survives a death is
-    // known after each step.
+    // Whether the host has to know before the next step: an average of the values takes several operations, which the device cannot
+    // skip, and for a recovery the state must be known after each step.
     bool settles_at_once_;
     Tensor found_;     // f64 [2 + kClipping]: what a step that may be skipped leaves for the host
     Tensor metrics_;   // f64 [2]: of the epoch, or the first numbers of found_

@@ -333,7 +333,7 @@ TEST(RooflineCommand, RefusesWhatDoesNotFitInOneLine) {
         {{"--tensor-parallel=2"}, "leave --tensor-parallel out"},
         {{"--pipeline-parallel=2"}, "leave --pipeline-parallel out"},
         {{"--accumulate=1001"},
-         "--roofline is of a step of at most 1000 batches; give a smaller --accumulate"},
+         "--roofline takes at most 1000 batches in a step; give --accumulate=1000 or less, not "},
         {{"--device=cpu"},
          "--roofline is of a GPU; leave --device=cpu out, or measure with `trainer measure-performance "
          "--per-operation`"},
@@ -396,7 +396,7 @@ TEST(PerOperation, OfAGpuOfTheTableIsShownBesideWhatIsPredicted) {
     if (!is_known) GTEST_SKIP() << "not run: no GPU of the table here, nor one that is emulated";
     const std::string printed = printed_by({"measure-performance", "--model=linear", "--device=cuda",
                                             "--iterations=1", "--warmup=1", "--no-cache", "--per-operation"});
-    EXPECT_THAT(printed, HasSubstr("operations of a step; the floor is by the data sheet of the "));
+    EXPECT_THAT(printed, HasSubstr("operations of a step; floor by the data sheet of the "));
     EXPECT_THAT(printed, HasSubstr("predicted, ms  measured, ms"));
     for (const auto& one : last_line(printed).at("operations")) {
         EXPECT_GT(one.at("measured_seconds"), 0) << one;

@@ -26,7 +26,8 @@
 namespace dp::trainer {
 namespace {
 
-// Of our kernels, in any of our models: parts of the sums of a GPT's biases take most.
+// Bytes for our kernels. Layer norm's backward pass takes up to 5.5 MiB of them; an embedding's more than all, where a batch has more
+// than some 60 M numbers.
 constexpr std::int64_t kKernelsWorkspace = std::int64_t{8} << 20;
 constexpr std::int64_t kLargestHead = 128;
 
@@ -98,7 +99,7 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu, OperationL
     DP_TRY(device->status());
     device->gemm_ = std::make_unique<Gemm>(*device);
     device->convolutions_ = std::make_unique<CudaConvolutions>(*device);
-    // At once: so all that is foreseen is also taken, and no operation waits until a smaller one is free.
+    // Now, because the estimate counts all of it, and growing it later waits for the GPU (cudaFree).
     device->workspace_of(kKernelsWorkspace);
     DP_TRY(device->status());
     if (log != nullptr)
@@ -230,7 +231,7 @@ void CudaDevice::linear_backward_parameters(In dy, In x, Out dw, Out db, Write w
         if (db) sum_rows(dy, write, db);
         return !failed();
     };
-    // The product reads dy anyway, and can add up its rows beside. Whether that is faster, `trainer compile` finds out.
+    // The product reads dy anyway, and can add up its rows beside. `trainer compile` finds out whether that is faster.
     const auto beside = [&] {
         Product summing = product;
         summing.epilogue = CUBLASLT_EPILOGUE_BGRADB;

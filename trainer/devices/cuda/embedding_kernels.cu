@@ -38,7 +38,7 @@ struct Span {
     int first, last, count;
 };
 
-// Tokens of so many rows are long: kPieces blocks each add up the rows of a piece of the span.
+// A token of at least kLong rows is long: kPieces blocks each add up the rows of a piece of its span.
 constexpr int kLong = 512, kPieces = 8;
 struct LongTokens {
     int count;

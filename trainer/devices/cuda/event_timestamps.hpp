@@ -27,7 +27,9 @@ class EventTimestamps final : public Timestamps {
         if (moments_.empty() && record()) return;
         // Not some by one clock and some by the other: if CUDA refuses any, it is the first one.
         if (!events_.empty())
-            return device_.keep_failure("CUDA recorded an event for the time of a step, and now refuses one");
+            return device_.keep_failure(
+                "CUDA took the first timestamps of steps, and refuses another one: run it again, and look "
+                "for Xid errors in dmesg");
         device_.synchronize();
         moments_.push_back(Clock::now());
     }

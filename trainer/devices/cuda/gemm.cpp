@@ -180,7 +180,7 @@ void Gemm::keep_fastest(const std::string& name, std::span<const cublasLtMatmulH
     }
     device_.check(cudaFree(room), kWhat);
     if (!std::isfinite(least))
-        return;  // none has run: what is to be said of that is said when the first guess does not
+        return;  // none has run: multiply() says so if the first guess fails there, too
     std::string bytes(sizeof plan.algorithm, '\0');
     std::memcpy(bytes.data(), &plan.algorithm, bytes.size());
     device_.choices().set(name, std::move(bytes));

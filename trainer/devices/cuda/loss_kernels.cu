@@ -178,9 +178,11 @@ __global__ void wide_cross_entropy_kernel(const T* logits, const std::int32_t* l
     write_gradient(row, classes, label, own, scale, largest, total, gradient + blockIdx.x * length);
 }
 
-constexpr int kThreadsOfKept = 1024;  // two blocks, whose rows of 100 KB an SM holds, are all of its threads
+constexpr int kThreadsOfKept =
+    1024;  // of sm_80 and sm_90 two blocks are all threads of an SM, and rows of 100 KB fit twice
 
-// The same for rows that shared memory holds: reads the logits once. What a thread reads of a row is what it has put there.
+// The same for rows that shared memory holds: reads the logits once. Barriers of block_max and
+// block_sum come before a thread reads what another one has put there.
 template <typename T>
 __global__ void __launch_bounds__(kThreadsOfKept)
     kept_cross_entropy_kernel(const T* logits, const std::int32_t* labels, std::int64_t classes,

@@ -64,7 +64,7 @@ __device__ Numbers<kWidth> read_pack(const T* from) {
     }
     return numbers;
 }
-// In words of 16 bytes: a Pack the compiler may store number by number.
+// In words of 16 bytes: the compiler may store a Pack number by number.
 template <int kWidth, typename T>
 __device__ void write_pack(T* to, const Numbers<kWidth>& numbers) {
     const auto& at = numbers.at;

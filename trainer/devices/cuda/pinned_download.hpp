@@ -40,7 +40,9 @@ class PinnedDownload final : public Download {
     void start(const Tensor& from) override {
         bytes_ = from.bytes();
         if (device_.failed() || bytes_ == 0) return;
-        if (memory_ == nullptr) return device_.keep_failure("no host memory for what is copied from the GPU");
+        if (memory_ == nullptr)
+            return device_.keep_failure(
+                "no host memory for copies from the GPU; give the job more memory (--mem)");
         is_under_way_ = device_.check(
             cudaMemcpyAsync(memory_, from.data<void>(), bytes_, cudaMemcpyDeviceToHost, device_.stream()),
             "copying from the GPU");

@@ -20,9 +20,8 @@ constexpr RowParts row_parts(std::int64_t rows, std::int64_t least, std::int64_t
     return {of_part, std::max<std::int64_t>(1, (rows + of_part - 1) / of_part)};
 }
 
-// Of layer norm's backward pass: so many sums that their threads, of 72 registers and 8 bf16 numbers each, all run at once on 100
-// SMs or more, and that the two sums of all parts fit the 8 MiB that kernels are counted with. Parts of fewer rows would write as
-// much as they read.
+// Of layer norm's backward pass. kMostSums / 8 threads, of 72 registers, run at once on 100 SMs, and both sums of all parts fit the
+// 8 MiB that kernels are counted with. Parts of fewer than kLeastRows rows would write as much as they read.
 constexpr RowParts layer_norm_parts(std::int64_t rows, std::int64_t columns) {
     constexpr std::int64_t kLeastRows = 16, kMostSums = 700 << 10;
     return row_parts(rows, kLeastRows, std::max<std::int64_t>(1, kMostSums / columns));

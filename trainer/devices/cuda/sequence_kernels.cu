@@ -66,7 +66,7 @@ __global__ void layer_norm_kernel(const T* x, std::int64_t rows, std::int64_t pa
     }
 }
 
-// The most threads of a block. A row of 4096 bf16 numbers has as many packs of 16 bytes; with more the compiler would have to spill.
+// The most threads of a block. A row of 4096 bf16 numbers is 512 packs of 16 bytes; with more the compiler would have to spill.
 constexpr int kMostThreadsOfRow = 512;
 
 // Block x takes the rows of its part one after the other and reads x, dy and dx once: a thread keeps its pack of kWidth numbers and

@@ -49,9 +49,10 @@ struct Cupti {
         if (library == nullptr)
             return fail(
                 Fault::usage,
-                std::string("--profile on a GPU needs ") + kCupti +
+                std::string("the times of a GPU's operations need ") + kCupti +
                     ", CUDA's profiling library, which was not found; install it (cuda-cupti, or pip's "
-                    "nvidia-cuda-cupti), add its folder to LD_LIBRARY_PATH, or leave out --profile");
+                    "nvidia-cuda-cupti), add its folder to LD_LIBRARY_PATH, or leave out --profile and "
+                    "--per-operation");
         Cupti found{};
         bool is_whole = true;
         const auto look_up = [&](auto& function, const char* name) {
@@ -70,8 +71,9 @@ struct Cupti {
         if (!is_whole)
             return fail(
                 Fault::usage,
-                std::string(kCupti) + " is too old for --profile; install that of the latest CUDA " DP_TEXT(
-                                          DP_TRAINER_CUDA_MAJOR) ".x, or leave out --profile");
+                std::string(kCupti) +
+                    " is too old to time a GPU's operations; install that of the latest CUDA " DP_TEXT(
+                        DP_TRAINER_CUDA_MAJOR) ".x, or leave out --profile and --per-operation");
         return found;
     }
 
@@ -79,9 +81,10 @@ struct Cupti {
         if (result == CUPTI_SUCCESS) return {};
         const char* words = nullptr;
         const bool has_words = text(result, &words) == CUPTI_SUCCESS && words != nullptr;
-        return fail(Fault::usage,
-                    std::string(what) + " by CUPTI failed: " + (has_words ? words : "an unknown error") +
-                        "; if another profiler is attached to this process, leave out --profile");
+        return fail(
+            Fault::usage,
+            std::string(what) + " by CUPTI failed: " + (has_words ? words : "an unknown error") +
+                "; if another profiler is attached to this process, leave out --profile and --per-operation");
     }
 };
 

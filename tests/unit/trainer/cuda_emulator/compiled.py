@@ -24,7 +24,7 @@ with tempfile.TemporaryDirectory() as here:
     run(here, "9.0", "compile", "--device=cuda")
     cases = [
         ("9.0", "cuda", ["compiled: plan of "]),
-        ("8.6", "cuda", ["there is a plan for 'cuda, emulated GPU, sm_90', and none for 'cuda, emulated GPU, sm_86'; `trainer compile` makes one"]),
+        ("8.6", "cuda", ["no plan for 'cuda, emulated GPU, sm_86', only for 'cuda, emulated GPU, sm_90': run `trainer compile` with these options"]),
         ("8.6", "cpu", []),  # a plan for a GPU is none for a CPU
     ]
     for gpu, device, expected in cases:

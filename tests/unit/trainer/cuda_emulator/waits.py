@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How often a step of a training waits until the GPU has done all that was queued, so that the GPU is idle until the host has queued
-more: never, whatever decides about the step, and whoever measures it.
+more: never, whatever decides about the step, and whoever measures it, but for an average of the parameters and for checkpoints.
 
 usage: waits.py TRAINER    LD_LIBRARY_PATH has the emulated GPU
 """
