@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "idx_files.hpp"
+#include "printed.hpp"
 #include "scratch.hpp"
 #include "trainer/checkpoint/directory.hpp"
 #include "trainer/checkpoint/shard.hpp"
@@ -25,18 +26,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-std::string printed_by(std::vector<std::string> words) {
-    const Parsed parsed = parse_options(words);
-    EXPECT_TRUE(parsed.options) << parsed.text;
-    ::testing::internal::CaptureStdout();
-    const auto done = parsed.options->command == Command::info
-                          ? info(*parsed.options)
-                          : run(*parsed.options, std::chrono::steady_clock::now());
-    std::string printed = ::testing::internal::GetCapturedStdout();
-    EXPECT_TRUE(done) << done.error().message;
-    return printed;
-}
 
 // Eight images, and so many make a step: a step is an epoch.
 TEST(RunCommand, MakesTheStepsThatItIsGivenOrSaysBeforehandThatItWillNot) {

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "printed.hpp"
 #include "recording.hpp"
 #include "small_models.hpp"
 #include "trainer/commands/run.hpp"
@@ -276,18 +277,6 @@ TEST_F(Reviewed, TimesAreThoseOfTheReview) {
 }
 
 // ---- the commands
-
-std::string printed_by(const std::vector<std::string>& words) {
-    const Parsed parsed = parse_options(words);
-    EXPECT_TRUE(parsed.options) << parsed.text;
-    ::testing::internal::CaptureStdout();
-    const auto done = parsed.options->command == Command::info
-                          ? info(*parsed.options)
-                          : run(*parsed.options, std::chrono::steady_clock::now());
-    std::string printed = ::testing::internal::GetCapturedStdout();
-    EXPECT_TRUE(done) << done.error().message;
-    return printed;
-}
 
 nlohmann::json last_line(const std::string& printed) {
     return nlohmann::json::parse(printed.substr(printed.rfind("\n{") + 1));
