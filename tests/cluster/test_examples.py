@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import time
 
 import pytest
@@ -39,6 +40,10 @@ class Desk:
     def file(self, name):
         with open(self.cluster.host_path(f"{HOME}/{name}"), encoding="utf-8") as text:
             return text.read()
+
+    def rows(self, name):
+        """Those of a CSV file, none where it is not there yet."""
+        return list(csv.DictReader(self.file(name).splitlines())) if os.path.exists(self.cluster.host_path(f"{HOME}/{name}")) else []
 
     def output(self, job):
         return self.run(f"cat slurm-{job}.out 2>/dev/null", check=False).stdout
@@ -122,15 +127,27 @@ def test_sn10_ffn(cluster, desk):
 
 def test_dawn_linear(cluster, desk):
     """16 ranks on 2 nodes; the table of the placement first, and a monitor that began and ended with the ranks."""
+    def seconds():
+        return {row["time"] for row in desk.rows(f"usage-{job}.csv")}
+
     with tiles_conf(cluster, DAWN):
-        job = desk.sbatch("dawn-linear.sbatch", words=["--epochs=30"])
+        job = desk.sbatch("dawn-linear.sbatch", words=["--epochs=60"], wait=False)
+        until(seconds, 60, "the monitor has a first line")
+        # However fast the machine is: the ranks wait for one until the monitor has looked at them once more.
+        one = next(process["pid"] for process in cluster.processes() if "/dp-trainer --" in process["command"])
+        os.kill(one, signal.SIGSTOP)
+        seen = seconds()
+        until(lambda: seconds() - seen, 60, "the monitor has a later line")
+        os.kill(one, signal.SIGCONT)
+        until(lambda: '{"model"' in desk.output(job), 60, "the training has ended")
+        cluster.assert_idle(deadline=40)
     text = desk.output(job)
     assert text.index("RANK  NODE_RANK") < text.index("DataParallel run: True")
     places = re.findall(r"(?m)^(\d+) +(\d) +(\d) +[\d.]+ +(\d) +0x[0-9a-f]+ +(node0\d)$", text)
     assert places == [(str(rank), str(rank // 8), str(rank % 8), str(rank % 8), f"node0{rank // 8 + 1}") for rank in range(16)], text
     result = summary(text)
     assert (result["world_size"], result["nodes"]) == (16, 2) and result["final_loss"] < 1e-2 and result["train_seconds"] > 0
-    rows = list(csv.DictReader(desk.file(f"usage-{job}.csv").splitlines()))
+    rows = desk.rows(f"usage-{job}.csv")
     assert {int(row["rank"]) for row in rows} == set(range(16)) and {row["host"] for row in rows} == {"node01", "node02"}
     assert len({row["time"] for row in rows}) >= 2
     assert any(float(row["compute"] or 0) > 0 for row in rows), rows[:3]
