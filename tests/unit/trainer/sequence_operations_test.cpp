@@ -574,6 +574,24 @@ TEST_P(SequenceOperationsTest, CrossEntropyOfLongRows) {
     }
 }
 
+TEST_P(SequenceOperationsTest, CrossEntropyOfClassesThatAreRuledOut) {
+    constexpr float kRuledOut = -std::numeric_limits<float>::infinity();
+    for (const std::int64_t classes : {8, 2000, 13000}) {  // a row a thread, a block, and a block that keeps it
+        std::vector<float> logits(static_cast<std::size_t>(classes), kRuledOut);
+        logits[static_cast<std::size_t>(classes) - 1] = 3;
+        logits[static_cast<std::size_t>(classes) - 2] = 3;
+        const Tensor in = flowing({1, classes}, logits), metrics = device().make(Type::f64, {2});
+        const std::vector<std::int32_t> labels{static_cast<std::int32_t>(classes - 1)};
+        device().softmax_cross_entropy(in, classes, device().copy_of<std::int32_t>(Type::i32, {1, 1}, labels),
+                                       1, metrics, in);
+        EXPECT_NEAR(device().values_of<double>(metrics)[0], std::log(2.0), 1e-6) << classes;
+        std::vector<double> gradient(static_cast<std::size_t>(classes), 0);
+        gradient[static_cast<std::size_t>(classes) - 1] = -0.5;
+        gradient[static_cast<std::size_t>(classes) - 2] = 0.5;
+        expect_tensor(in, gradient, kTolerance, "gradient of " + std::to_string(classes) + " classes");
+    }
+}
+
 TEST_P(SequenceOperationsTest, TheFirstOfTheLargestOfManyClassesIsTheAnswer) {
     constexpr std::int64_t kRows = 6, kClasses = 700;
     std::vector<float> logits(kRows * kClasses, -2.0f);

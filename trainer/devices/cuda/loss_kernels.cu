@@ -124,7 +124,8 @@ struct Exponentials {
     __device__ void add(const Numbers<kWidth>& numbers) {
         const float most = largest_of(numbers, largest);
         if (most > largest) rescale(most);
-        sum += Exponential<T>(largest).sum_of(numbers);
+        // Where there were only classes that are ruled out, by -inf, so far: nothing, rather than e^(-inf - -inf).
+        sum += Exponential<T>(largest > -INFINITY ? largest : 0).sum_of(numbers);
     }
     // Combines those of all threads of a block; the result is in each.
     __device__ Exponentials of_block() const {
