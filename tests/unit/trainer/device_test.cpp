@@ -384,8 +384,8 @@ TEST_P(OperationsTest, NaNGoesThroughReluAndPooling) {
 
 // No operation may read it later than the call returns.
 TEST_P(DeviceTest, UploadedMemoryMayBeUsedForSomethingElseAtOnce) {
-    for (const std::size_t count :
-         {std::size_t{1}, std::size_t{1000}, std::size_t{16384}, std::size_t{16385}, std::size_t{300000}}) {
+    for (const std::size_t count : {std::size_t{1}, std::size_t{1000}, std::size_t{300000},
+                                    std::size_t{1} << 20, std::size_t{1048577}}) {
         std::vector<Tensor> tensors;
         for (int i = 0; i < 20; ++i) {
             std::vector<float> values(count, static_cast<float>(i));

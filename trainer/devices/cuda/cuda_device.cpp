@@ -95,7 +95,7 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu, OperationL
         device->check(cudaStreamCreateWithFlags(&device->stream_, cudaStreamNonBlocking),
                       "creating a stream");
     }
-    device->check(device->uploads_.make(), "taking host memory for uploads");
+    device->uploads_.make();
     DP_TRY(device->status());
     device->gemm_ = std::make_unique<Gemm>(*device);
     device->convolutions_ = std::make_unique<CudaConvolutions>(*device);
@@ -140,7 +140,7 @@ bool CudaDevice::check(cudaError_t result, const char* what) {
 }
 
 void CudaDevice::synchronize() {
-    if (!failed() && check(cudaStreamSynchronize(stream_), "waiting for the GPU")) uploads_.empty();
+    if (!failed()) check(cudaStreamSynchronize(stream_), "waiting for the GPU");
 }
 
 std::unique_ptr<Timestamps> CudaDevice::make_timestamps() {
@@ -183,13 +183,13 @@ std::optional<std::int64_t> CudaDevice::available_memory(std::int64_t) const {
 
 void CudaDevice::upload(const void* from, Out to) {
     if (to.bytes() == 0) return;
-    const bool is_small = to.bytes() <= UploadRoom::kLargest;
-    if (is_small && !uploads_.has_room_for(to.bytes())) synchronize();
+    const bool has_room = uploads_.has_room_for(to.bytes());
     if (failed()) return;
-    if (is_small) from = uploads_.copy(from, to.bytes());
+    if (has_room && !check(uploads_.copy(from, to.bytes(), stream_, &from), "waiting for copies to the GPU"))
+        return;
     check(cudaMemcpyAsync(to.data<void>(), from, to.bytes(), cudaMemcpyHostToDevice, stream_),
           "copying to the GPU");
-    if (!is_small) synchronize();  // the caller may use the memory for something else
+    if (!has_room) synchronize();  // the caller may use the memory for something else
 }
 
 void CudaDevice::download(In from, void* to) {

@@ -12,7 +12,7 @@
 
 #include "dp/dp.h"
 #include "trainer/base/communicator.hpp"
-#include "trainer/devices/cuda/upload_room.hpp"
+#include "trainer/devices/cuda/upload_rooms.hpp"
 #include "trainer/devices/device.hpp"
 #include "trainer/devices/gpu_share.hpp"
 #include "trainer/devices/nccl_group.hpp"
@@ -159,7 +159,7 @@ class CudaDevice : public Device {
     std::unique_ptr<Gemm> gemm_;
     std::unique_ptr<CudaConvolutions> convolutions_;
     Tensor workspace_;
-    UploadRoom uploads_;
+    UploadRooms uploads_;
 
     std::shared_ptr<void> allocate(std::size_t bytes) override;
     void* workspace_of(std::int64_t bytes);

@@ -70,10 +70,12 @@ struct Copy {
 std::mutex copies_mutex;
 std::vector<Copy> copies;
 
-// With DP_CUDA_EMULATOR_EVENTS=refused events that take times cannot be recorded, as on a stream of another context.
-bool takes_events() {
+// With DP_CUDA_EMULATOR_EVENTS=refused events that take times cannot be recorded, as on a stream of another context, and with
+// all-refused no event.
+bool takes_event(bool takes_times) {
     const char* said = std::getenv("DP_CUDA_EMULATOR_EVENTS");
-    return said == nullptr || std::string_view(said) != "refused";
+    return said == nullptr ||
+           (std::string_view(said) != "all-refused" && !(takes_times && std::string_view(said) == "refused"));
 }
 
 // With DP_CUDA_EMULATOR_WAITS=said the end of the process says how often the host waited for all that it had queued on a stream: from
@@ -214,7 +216,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     do_copies();
-    if (event_of(event).takes_times && !takes_events()) {
+    if (!takes_event(event_of(event).takes_times)) {
         note(cudaErrorInvalidResourceHandle);
         return cudaErrorInvalidResourceHandle;
     }
