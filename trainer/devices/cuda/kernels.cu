@@ -161,11 +161,13 @@ struct AdamNumbers {
              second = read_pack<kWidth>(v + at);
         const auto gradients_there = read_pack<kWidth>(gradients + at);
         for (int i = 0; i < kWidth; ++i) {
+            // fmaf() leaves the compiler no choice of what it fuses, so each width has the same bits: a rank may take its shard in packs,
+            // and one with a copy of it number by number.
             const float gradient = factor * gradients_there.at[i];
-            first.at[i] = step.beta1 * first.at[i] + (1 - step.beta1) * gradient;
-            second.at[i] = step.beta2 * second.at[i] + (1 - step.beta2) * gradient * gradient;
-            values.at[i] = step.keep * values.at[i] -
-                           step.rate * first.at[i] / (sqrtf(second.at[i]) * step.root_scale + step.epsilon);
+            first.at[i] = fmaf(step.beta1, first.at[i], (1 - step.beta1) * gradient);
+            second.at[i] = fmaf(step.beta2, second.at[i], (1 - step.beta2) * gradient * gradient);
+            const float divisor = fmaf(sqrtf(second.at[i]), step.root_scale, step.epsilon);
+            values.at[i] = fmaf(step.keep, values.at[i], -(step.rate * first.at[i] / divisor));
         }
         write_pack(m + at, first);
         write_pack(v + at, second);
