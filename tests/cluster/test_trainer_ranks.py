@@ -75,6 +75,7 @@ ALIKE = {
     "--samples": (LINEAR, "--samples=99", "none 99"),
     "--checkpoint-dir": (SAVED, "--checkpoint-dir=ranks/other", "ranks/saved ranks/other"),
     "--save-interval": (SAVED, "--save-interval=1", "0 1"),
+    "--async-save": (SAVED + " --save-interval=1", "--async-save", "none given"),
     "--keep": (SAVED, "--keep=3", "2 3"),
     "--resume": (SAVED, "--resume=never", "auto never"),
     "--log-style": (LINEAR, "--log-style=samba", "plain samba"),

@@ -175,17 +175,52 @@ void Checkpointer::clear(const std::vector<std::int64_t>& damaged, const Tell& t
 // ---- save
 
 Result<void> Checkpointer::save(const Progress& progress, const std::string& stopped_by) {
-    auto written = write(progress, stopped_by);
+    return cleaned(progress.step, write(progress, stopped_by));
+}
+
+Result<void> Checkpointer::begin(const Progress& progress) {
+    const std::int64_t rank = communicator_.rank(), world = communicator_.size();
+    const auto copy = [&]() -> Result<void> {
+        DP_TRY(make_unfinished(progress.step));
+        // Now: should this training be over soon, another one may make a file of this name.
+        auto out =
+            DurableFile::create(unfinished_path(plan_.directory, progress.step) / shard_name(rank, world));
+        const auto copied =
+            copy_shard(vectors_, rank, world, device_, gathered_ ? &*gathered_ : nullptr, copied_);
+        const auto problem = [&]() -> Result<void> {
+            DP_TRY(copied);
+            return out ? Result<void>() : tl::unexpected(out.error());
+        };
+        DP_TRY(together(problem()));
+        writing_ = std::make_unique<Writing>();
+        writing_->progress = progress;
+        writing_->thread = std::jthread(
+            [this, to = std::move(*out), &writing = *writing_](const std::stop_token& stop) mutable {
+                writing.shard = write_copied_shard(std::move(to), copied_, stop);
+                writing.is_done = true;
+            });
+        return {};
+    };
+    return cleaned(progress.step, copy());
+}
+
+Result<void> Checkpointer::finish() {
+    writing_->thread.join();
+    const auto written = std::move(writing_);
+    return cleaned(written->progress.step, publish_shards(written->progress, "", written->shard));
+}
+
+// Removes what could not be finished.
+Result<void> Checkpointer::cleaned(std::int64_t step, Result<void> written) {
     if (!written && is_first() && claim_->check()) {
         std::error_code ignored;
-        fs::remove_all(unfinished_path(plan_.directory, progress.step), ignored);
+        fs::remove_all(unfinished_path(plan_.directory, step), ignored);
     }
     return written;
 }
 
-Result<void> Checkpointer::write(const Progress& progress, const std::string& stopped_by) {
-    const std::int64_t rank = communicator_.rank(), world = communicator_.size();
-    const fs::path unfinished = unfinished_path(plan_.directory, progress.step);
+Result<void> Checkpointer::make_unfinished(std::int64_t step) {
+    const fs::path unfinished = unfinished_path(plan_.directory, step);
     const auto make = [&]() -> Result<void> {
         DP_TRY(claim_->check());
         std::error_code error;
@@ -194,10 +229,22 @@ Result<void> Checkpointer::write(const Progress& progress, const std::string& st
         if (!error) return {};
         return fail(Fault::checkpoint, "{}: cannot make it: {}", unfinished.string(), error.message());
     };
-    DP_TRY(on_rank_0(make));
+    return on_rank_0(make);
+}
 
-    const auto shard = write_shard(unfinished / shard_name(rank, world), vectors_, rank, world, device_,
-                                   gathered_ ? &*gathered_ : nullptr);
+Result<void> Checkpointer::write(const Progress& progress, const std::string& stopped_by) {
+    const std::int64_t rank = communicator_.rank(), world = communicator_.size();
+    DP_TRY(make_unfinished(progress.step));
+    return publish_shards(
+        progress, stopped_by,
+        write_shard(unfinished_path(plan_.directory, progress.step) / shard_name(rank, world), vectors_, rank,
+                    world, device_, gathered_ ? &*gathered_ : nullptr));
+}
+
+Result<void> Checkpointer::publish_shards(const Progress& progress, const std::string& stopped_by,
+                                          const Result<WrittenShard>& shard) {
+    const std::int64_t world = communicator_.size();
+    const fs::path unfinished = unfinished_path(plan_.directory, progress.step);
     DP_TRY(together(shard ? Result<void>{} : tl::unexpected(shard.error())));
     const ShardFacts mine{shard->digest, progress.loss, progress.correct, shard->is_finite ? 1 : 0};
     const auto numbers = DP_TRY(gather_of_all_ranks(std::bit_cast<Numbers>(mine), device_, communicator_));

@@ -8,11 +8,13 @@
 // training's (directory_lock.hpp).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <set>
+#include <thread>
 
 #include "trainer/base/ranks.hpp"
 #include "trainer/checkpoint/directory.hpp"
@@ -47,6 +49,13 @@ class Checkpointer {
     // it is not worth keeping. Fault::usage: another training owns the directory now.
     Result<void> save(const Progress& progress, const std::string& stopped_by);
 
+    // The same in two parts, between which the training goes on: once begin() returns, a thread writes what was copied. Then every rank
+    // calls finish(), which waits for it. A training that ends in between leaves the earlier checkpoints as they are.
+    Result<void> begin(const Progress& progress);
+    Result<void> finish();
+    // Whether this rank's thread has still something to write.
+    bool is_writing() const { return writing_ != nullptr && !writing_->is_done; }
+
     std::filesystem::path path_of(std::int64_t step) const { return checkpoint_path(plan_.directory, step); }
 
  private:
@@ -62,6 +71,16 @@ class Checkpointer {
     std::unique_ptr<DirectoryLock> claim_;     // rank 0's, of the directory, once it has looked there
     std::set<std::int64_t> damaged_;           // rank 0's: steps that could not be set aside
 
+    // What is written beside the training.
+    struct Writing {
+        Progress progress;
+        Result<WrittenShard> shard = WrittenShard{};
+        std::atomic<bool> is_done = false;
+        std::jthread thread;  // last: it ends before what it uses
+    };
+    std::vector<float> copied_;  // kept, for the next time
+    std::unique_ptr<Writing> writing_;
+
     bool is_first() const { return communicator_.rank() == 0; }
     Result<void> together(const Result<void>& mine) { return all_or_none(mine, device_, communicator_); }
     Result<void> on_rank_0(const std::function<Result<void>()>& act);
@@ -69,7 +88,11 @@ class Checkpointer {
     Result<Manifest> open(std::int64_t step);
     Result<Manifest> restore_from(std::int64_t step);
     void clear(const std::vector<std::int64_t>& damaged, const Tell& tell);
+    Result<void> make_unfinished(std::int64_t step);
     Result<void> write(const Progress& progress, const std::string& stopped_by);
+    Result<void> publish_shards(const Progress& progress, const std::string& stopped_by,
+                                const Result<WrittenShard>& shard);
+    Result<void> cleaned(std::int64_t step, Result<void> written);
 };
 
 }  // namespace dp::trainer

@@ -14,7 +14,6 @@
 #include <span>
 #include <system_error>
 
-#include "trainer/base/durable.hpp"
 #include "trainer/base/files.hpp"
 #include "trainer/base/partition.hpp"
 #include "trainer/checkpoint/directory.hpp"
@@ -140,6 +139,48 @@ class Pieces {
     }
 };
 
+// Calls take() with this rank's numbers of its shard, piece by piece, while it returns true; where ranks divide the model, to the end.
+template <typename Take>
+Result<void> for_each_piece(const std::vector<Vector>& vectors, std::int64_t rank, std::int64_t world,
+                            Device& device, GatheredNumbers* gathered, Take take) {
+    if (gathered != nullptr) {
+        const std::int64_t chunk = gathered->most_at_once();
+        for (const auto& vector : vectors)
+            for (std::int64_t done = 0; done < largest_shard(vector.elements(), world); done += chunk)
+                take(DP_TRY(gathered->of_shard(vector, done, chunk)));
+    } else {
+        Pieces pieces(vectors, rank, world, device);
+        while (pieces.has_more() && take(pieces.next())) {
+        }
+    }
+    return device.status();
+}
+
+class ShardWriter {
+ public:
+    explicit ShardWriter(Result<DurableFile> out) : out_(std::move(out)) {
+        if (!out_) written_ = tl::unexpected(out_.error());
+    }
+    // False if it cannot be written.
+    bool take(std::span<const float> numbers) {
+        sha_.update(numbers.data(), numbers.size_bytes());
+        is_finite_ &= std::ranges::all_of(numbers, [](float number) { return std::isfinite(number); });
+        if (written_ && !numbers.empty()) written_ = out_->write(numbers.data(), numbers.size_bytes());
+        return written_.has_value();
+    }
+    Result<WrittenShard> finish() {
+        DP_TRY(written_);
+        DP_TRY(out_->finish());
+        return WrittenShard{sha_.digest(), is_finite_};
+    }
+
+ private:
+    Result<DurableFile> out_;
+    Result<void> written_;
+    Sha256 sha_;
+    bool is_finite_ = true;
+};
+
 }  // namespace
 
 std::int64_t shard_bytes(const std::vector<StoredVector>& vectors, std::int64_t rank, std::int64_t world) {
@@ -150,28 +191,34 @@ std::int64_t shard_bytes(const std::vector<StoredVector>& vectors, std::int64_t 
 
 Result<WrittenShard> write_shard(const fs::path& file, const std::vector<Vector>& vectors, std::int64_t rank,
                                  std::int64_t world, Device& device, GatheredNumbers* gathered) {
-    auto out = DurableFile::create(file);
-    // Who cannot write goes on with the others, who need its numbers.
-    Result<void> written = out ? Result<void>() : tl::unexpected(out.error());
-    Sha256 sha;
-    bool is_finite = true;
-    const auto take = [&](std::span<const float> numbers) {
-        sha.update(numbers.data(), numbers.size_bytes());
-        is_finite &= std::ranges::all_of(numbers, [](float number) { return std::isfinite(number); });
-        if (written && !numbers.empty()) written = out->write(numbers.data(), numbers.size_bytes());
-    };
-    if (gathered != nullptr) {
-        const std::int64_t chunk = gathered->most_at_once();
-        for (const auto& vector : vectors)
-            for (std::int64_t done = 0; done < largest_shard(vector.elements(), world); done += chunk)
-                take(DP_TRY(gathered->of_shard(vector, done, chunk)));
-    } else {
-        for (Pieces pieces(vectors, rank, world, device); written && pieces.has_more();) take(pieces.next());
+    ShardWriter writer(DurableFile::create(file));
+    DP_TRY(for_each_piece(vectors, rank, world, device, gathered,
+                          [&](std::span<const float> numbers) { return writer.take(numbers); }));
+    return writer.finish();
+}
+
+Result<void> copy_shard(const std::vector<Vector>& vectors, std::int64_t rank, std::int64_t world,
+                        Device& device, GatheredNumbers* gathered, std::vector<float>& to) {
+    to.clear();
+    std::int64_t all = 0;
+    for (const auto& vector : vectors) all += shard_of(vector.elements(), rank, world).count;
+    to.reserve(static_cast<std::size_t>(all));
+    return for_each_piece(vectors, rank, world, device, gathered, [&](std::span<const float> numbers) {
+        to.insert(to.end(), numbers.begin(), numbers.end());
+        return true;
+    });
+}
+
+Result<WrittenShard> write_copied_shard(DurableFile out, std::span<const float> numbers,
+                                        const std::stop_token& stop) {
+    ShardWriter writer(std::move(out));
+    while (!numbers.empty()) {
+        if (stop.stop_requested()) return fail(Fault::checkpoint, "the training ended before it was written");
+        const auto piece = numbers.first(std::min(numbers.size(), static_cast<std::size_t>(kChunk)));
+        if (!writer.take(piece)) break;
+        numbers = numbers.subspan(piece.size());
     }
-    DP_TRY(device.status());
-    DP_TRY(written);
-    DP_TRY(out->finish());
-    return WrittenShard{sha.digest(), is_finite};
+    return writer.finish();
 }
 
 Result<void> verify_shard(const fs::path& checkpoint, const Manifest& manifest, std::int64_t rank) {

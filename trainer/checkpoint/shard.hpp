@@ -6,7 +6,11 @@
 
 #include <filesystem>
 #include <optional>
+#include <span>
+#include <stop_token>
+#include <vector>
 
+#include "trainer/base/durable.hpp"
 #include "trainer/base/sha256.hpp"
 #include "trainer/checkpoint/manifest.hpp"
 #include "trainer/checkpoint/placed_part.hpp"
@@ -44,6 +48,13 @@ class GatheredNumbers;
 Result<WrittenShard> write_shard(const std::filesystem::path& file, const std::vector<Vector>& vectors,
                                  std::int64_t rank, std::int64_t world, Device& device,
                                  GatheredNumbers* gathered = nullptr);
+
+// The same in two parts. First all numbers of the shard are copied to the host, in the place of what `to` had; as with write_shard(), all
+// call where ranks divide the model. Then a thread beside the training writes them; asked to stop, it leaves the file unfinished.
+Result<void> copy_shard(const std::vector<Vector>& vectors, std::int64_t rank, std::int64_t world,
+                        Device& device, GatheredNumbers* gathered, std::vector<float>& to);
+Result<WrittenShard> write_copied_shard(DurableFile out, std::span<const float> numbers,
+                                        const std::stop_token& stop);
 
 // Checks that a rank's shard is complete and undamaged. An error is damaged().
 Result<void> verify_shard(const std::filesystem::path& checkpoint, const Manifest& manifest,

@@ -66,11 +66,12 @@ std::string name_of_signal(int number) {
     return name == nullptr ? fmt::format("signal {}", number) : fmt::format("SIG{}", name);
 }
 
-Result<int> StopAgreement::after_step() {
-    if (++made_ < interval_) return 0;
+Result<AfterStep> StopAgreement::after_step(bool is_busy) {
+    if (++made_ < interval_) return AfterStep{};
     const double seconds = std::chrono::duration<double>(Clock::now() - exchanged_at_).count();
     // The maxima over the ranks, so that all stop, or exchange again, after the same step.
-    const std::array mine{static_cast<double>(signal_ ? signal_() : 0), seconds / static_cast<double>(made_)};
+    const std::array mine{static_cast<double>(signal_ ? signal_() : 0), seconds / static_cast<double>(made_),
+                          is_busy ? 1.0 : 0.0};
     device_.upload(mine.data(), exchanged_);
     DP_TRY(communicator_.all_reduce(exchanged_, Reduction::max));
     DP_TRY(communicator_.confirm());
@@ -79,7 +80,7 @@ Result<int> StopAgreement::after_step() {
     interval_ = steps_to_next(interval_, largest[1]);
     made_ = 0;
     exchanged_at_ = Clock::now();
-    return static_cast<int>(largest[0]);
+    return AfterStep{static_cast<int>(largest[0]), largest[2] == 0};
 }
 
 std::int64_t steps_to_next(std::int64_t interval, double seconds_per_step) {

@@ -25,6 +25,12 @@ void catch_stop_signals();
 int stop_signal();
 std::string name_of_signal(int number);
 
+// What the ranks have agreed on after a step.
+struct AfterStep {
+    int signal = 0;             // for which all ranks stop now; 0: they continue
+    bool all_are_free = false;  // no rank has something to do beside the training any more, since some steps
+};
+
 class StopAgreement {
  public:
     // `signal`: as stop_signal(); its result may differ between ranks.
@@ -32,10 +38,10 @@ class StopAgreement {
         : signal_(std::move(signal)),
           device_(device),
           communicator_(communicator),
-          exchanged_(device.make(Type::f64, {2})) {}
+          exchanged_(device.make(Type::f64, {3})) {}
 
-    // The signal for which all ranks stop now; 0: they continue. Every rank calls after each step.
-    Result<int> after_step();
+    // Every rank calls after each step. `is_busy`: this one does something beside the training (a checkpoint is written).
+    Result<AfterStep> after_step(bool is_busy = false);
 
  private:
     using Clock = std::chrono::steady_clock;

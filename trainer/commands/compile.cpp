@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/base/output_file.hpp"
+#include "trainer/base/seconds_since.hpp"
 #include "trainer/base/standard_streams.hpp"
 #include "trainer/commands/preparation.hpp"
 #include "trainer/compile/stored_data.hpp"
@@ -20,10 +21,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kSeconds = 0.5;  // of steps that are timed
 constexpr double kLongStep = 2;   // keeps all threads busy, and trying others would take minutes
-
-double seconds_since(Clock::time_point start) {
-    return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // From the cache, after it has been put there if need be.
 Result<Dataset> compile_data(const Cache& cache, const CacheKey& key, const DataRequest& request, bool force,

@@ -97,6 +97,8 @@ MemoryNeeds estimate_memory(const MemoryCase& c) {
     const std::int64_t numbers = rows * model.activations_per_sample() - statistics + model.scratch(rows);
     needs.activations = numbers * flowing + statistics * kNumber + kSums;
     if (model.parameters().count() < model.parameters().whole_count()) needs.activations += kExchange;
+    if (settings.checkpoints.beside && device != nullptr && device->name() == "cpu")
+        needs.checkpoint = largest_shard(padded + state * learned, world) * kNumber;
     if (device != nullptr) needs.copies = copies_bytes(model, *device, rows, type);
     if (data != nullptr) needs.data = data_bytes(*data, settings.batch, test_batch, world, type);
     return needs;
@@ -114,10 +116,12 @@ std::string needs_text(const MemoryNeeds& needs) {
     const std::string shared =
         needs.shared.empty() ? "" : fmt::format("; the ranks of a node share {}", needs.shared);
     const std::string copies = needs.copies == 0 ? "" : fmt::format(", copies {}", size_text(needs.copies));
-    return fmt::format("{} (parameters {}, gradients {}, optimizer {}, activations {}{}, data {}{})",
+    const std::string checkpoint =
+        needs.checkpoint == 0 ? "" : fmt::format(", a checkpoint {}", size_text(needs.checkpoint));
+    return fmt::format("{} (parameters {}, gradients {}, optimizer {}, activations {}{}, data {}{}{})",
                        size_text(needs.total()), size_text(needs.parameters), size_text(needs.gradients),
                        size_text(needs.optimizer), size_text(needs.activations), copies,
-                       size_text(needs.data), shared);
+                       size_text(needs.data), checkpoint, shared);
 }
 
 std::int64_t saved_by_sharing(const MemoryCase& c) {

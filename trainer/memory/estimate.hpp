@@ -17,11 +17,14 @@ struct MemoryNeeds {
     std::int64_t activations = 0;  // of the larger of a batch and what is tested at a time
     // In the layouts and the precision that the device computes in, for the time of an operation.
     std::int64_t copies = 0;
-    std::int64_t data = 0;  // the samples, their order, and the batches that they are gathered into
+    std::int64_t data = 0;        // the samples, their order, and the batches that they are gathered into
+    std::int64_t checkpoint = 0;  // with --async-save on CPUs, what is written beside the training
     // What the ranks of a node share, and each counts a part of; for messages.
     std::string_view shared = {};
 
-    std::int64_t total() const { return parameters + gradients + optimizer + activations + copies + data; }
+    std::int64_t total() const {
+        return parameters + gradients + optimizer + activations + copies + data + checkpoint;
+    }
 };
 
 // A training whose memory is estimated. The model need not be placed.

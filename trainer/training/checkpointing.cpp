@@ -5,6 +5,8 @@
 
 #include <chrono>
 
+#include "trainer/base/seconds_since.hpp"
+
 namespace dp::trainer {
 namespace {
 
@@ -90,12 +92,15 @@ Result<void> Checkpointing::prepare() {
 
 Result<void> Checkpointing::after_step(std::int64_t step, const std::function<Progress()>& progress,
                                        bool is_end) {
-    const auto signal = DP_TRY(stop_.after_step());
+    const auto [signal, all_are_free] = DP_TRY(stop_.after_step(checkpointer_.is_writing()));
+    if (all_are_free) DP_TRY(finish());
     const bool is_last = is_end || step == run_.schedule.total_steps;
     const std::int64_t every = run_.settings.checkpoints.every;
     const bool is_due = every > 0 && step % every == 0;
     const bool stops = signal != 0 && !is_last;
     if (!is_last && !is_due && !stops) return {};
+    DP_TRY(finish());  // one of an earlier step
+    if (run_.settings.checkpoints.beside && !is_last && !stops) return begin(step, progress());
 
     const bool saved = DP_TRY(save(step, progress(), stops ? name_of_signal(signal) : ""));
     if (!stops) return {};
@@ -113,6 +118,7 @@ Result<void> Checkpointing::after_step(std::int64_t step, const std::function<Pr
 }
 
 Result<void> Checkpointing::at_end(std::int64_t step, const Progress& progress) {
+    DP_TRY(finish());
     if (saved_step_ != step) DP_TRY(save(step, progress, ""));
     return {};
 }
@@ -128,14 +134,40 @@ Result<void> Checkpointing::catch_up(const Progress& progress) {
 
 // False if it could not be written, which the training survives.
 Result<bool> Checkpointing::save(std::int64_t step, const Progress& progress, const std::string& stopped_by) {
-    using Clock = std::chrono::steady_clock;
-    const auto start = Clock::now();
+    const auto start = std::chrono::steady_clock::now();
     run_.observer.on_phase(Phase::checkpoint);
     const auto saved = checkpointer_.save(progress, stopped_by);
     run_.observer.on_phase(Phase::compute);
+    return report(step, saved, seconds_since(start), std::nullopt);
+}
+
+Result<void> Checkpointing::begin(std::int64_t step, const Progress& progress) {
+    const auto start = std::chrono::steady_clock::now();
+    run_.observer.on_phase(Phase::checkpoint);
+    const auto copied = checkpointer_.begin(progress);
+    run_.observer.on_phase(Phase::compute);
+    if (!copied) return report(step, copied, seconds_since(start), std::nullopt).map([](bool) {});
+    begun_ = {step, start, seconds_since(start)};
+    return {};
+}
+
+// Of what has begun, if anything has. Every rank calls.
+Result<void> Checkpointing::finish() {
+    if (!begun_) return {};
+    const Begun begun = *begun_;
+    begun_.reset();
+    const auto start = std::chrono::steady_clock::now();
+    run_.observer.on_phase(Phase::checkpoint);
+    const auto saved = checkpointer_.finish();
+    run_.observer.on_phase(Phase::compute);
+    return report(begun.step, saved, seconds_since(begun.at), begun.seconds + seconds_since(start))
+        .map([](bool) {});
+}
+
+Result<bool> Checkpointing::report(std::int64_t step, const Result<void>& saved, double seconds,
+                                   std::optional<double> held) {
     if (!saved && saved.error().fault != Fault::checkpoint) return tl::unexpected(saved.error());
-    CheckpointReport report{step, checkpointer_.path_of(step),
-                            std::chrono::duration<double>(Clock::now() - start).count(), std::nullopt};
+    CheckpointReport report{step, checkpointer_.path_of(step), seconds, held, std::nullopt};
     if (!saved) report.problem = saved.error().message;
     run_.observer.on_checkpoint(report);
     newest_is_saved_ = saved.has_value();

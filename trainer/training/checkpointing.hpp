@@ -4,6 +4,7 @@
 // and stops if a signal asked for it. checkpointer.hpp writes them.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -54,8 +55,19 @@ class Checkpointing {
     std::int64_t written_ = 0;
     bool newest_is_saved_ = true;
     std::int64_t saved_step_ = 0;
+    // Of what is written beside the training.
+    struct Begun {
+        std::int64_t step;
+        std::chrono::steady_clock::time_point at;
+        double seconds;  // for which it held the training
+    };
+    std::optional<Begun> begun_;
 
     Result<bool> save(std::int64_t step, const Progress& progress, const std::string& stopped_by);
+    Result<void> begin(std::int64_t step, const Progress& progress);
+    Result<void> finish();
+    Result<bool> report(std::int64_t step, const Result<void>& saved, double seconds,
+                        std::optional<double> held);
 };
 
 }  // namespace dp::trainer

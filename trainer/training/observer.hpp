@@ -73,6 +73,7 @@ struct CheckpointReport {
     std::int64_t step;  // of the training
     std::filesystem::path path;
     double seconds;
+    std::optional<double> held;  // of these, for how long the training waited; nullopt: for all
     // Why it could not be written; "" on ranks that did their part. The training continues.
     std::optional<std::string> problem;
 };

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 
+#include "trainer/base/seconds_since.hpp"
 #include "trainer/data/sampler.hpp"
 #include "trainer/parallel/agreement.hpp"
 #include "trainer/training/checkpointing.hpp"
@@ -25,9 +26,6 @@ namespace dp::trainer {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) {
-    return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // How often a rank says how it goes (dp_log_scalar): about as often as it is recorded.
 constexpr double kProgressSeconds = 1;

@@ -24,6 +24,7 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::Gt;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
@@ -176,9 +177,58 @@ TEST(Checkpoints, WhatHasTheNameOfOneAndNoMarkerIsKept) {
     EXPECT_THAT(tidy(directory.path()), IsEmpty());
 }
 
-TEST(Checkpoints, AFullDiskCostsTheNewOneAlone) {
+// Of both ranks and both vectors; the training goes on before they are whole.
+TEST(Checkpoints, WrittenBesideTheTrainingHaveTheSameBytes) {
+    const Scratch at_once, beside;
+    std::vector<std::vector<RankOf>> ranks;
+    for (const Scratch* directory : {&at_once, &beside}) {
+        Settings settings = saved_settings(directory->path());
+        settings.max_steps = 25;
+        settings.checkpoints.every = 10;
+        settings.checkpoints.keep = 3;
+        settings.checkpoints.beside = directory == &beside;
+        ranks.push_back(train_saved(2, settings));
+    }
+    EXPECT_EQ(outcome_of(ranks[0]).parameters_hash, outcome_of(ranks[1]).parameters_hash);
+    EXPECT_EQ(ranks[1][0].outcome->checkpoints, 3);
+    const auto& written = ranks[1][0].seen.checkpoints;
+    ASSERT_EQ(written.size(), 3u);
+    for (const auto& one : written) EXPECT_FALSE(one.problem);
+    EXPECT_GT(written[0].seconds, *written[0].held);
+    EXPECT_EQ(written[1].step, 20);
+    EXPECT_FALSE(written[2].held) << "the last one is waited for";
+    EXPECT_THAT(ranks[1][0].seen.steps_at_checkpoints, ElementsAre(Gt(10), Gt(20), 25));
+    const std::vector<std::string> names{"step-000000010", "step-000000020", "step-000000025"};
+    EXPECT_EQ(names_in(at_once.path()), names);
+    EXPECT_EQ(names_in(beside.path()), names);
+    for (const auto& name : names)
+        for (const auto& file : names_in(at_once.path() / name))
+            EXPECT_EQ(read(beside.path() / name / file), read(at_once.path() / name / file)) << name << file;
+}
+
+// The next one begins, and a signal comes, before it is known that the one before is whole.
+TEST(Checkpoints, WrittenBesideTheTrainingAreAllThereWhenItIsStopped) {
     const Scratch directory;
     Settings settings = saved_settings(directory.path());
+    settings.checkpoints.every = 1;
+    settings.checkpoints.keep = 100;
+    settings.checkpoints.beside = true;
+    const auto ranks = train_saved(2, settings, 20);
+    const Error error = the_error(ranks);
+    EXPECT_EQ(error.fault, Fault::stopped);
+    const std::int64_t last = ranks[0].seen.last_step;
+    EXPECT_EQ(names_in(directory.path()).size(), static_cast<std::size_t>(last));
+    EXPECT_THAT(error.message, HasSubstr(names_in(directory.path()).back()));
+    EXPECT_EQ(train_saved(2, settings)[0].seen.resumed, last);
+}
+
+class WrittenCheckpoints : public ::testing::TestWithParam<bool> {};  // beside the training?
+INSTANTIATE_TEST_SUITE_P(AtOnceOrBeside, WrittenCheckpoints, ::testing::Bool());
+
+TEST_P(WrittenCheckpoints, AFullDiskCostsTheNewOneAlone) {
+    const Scratch directory;
+    Settings settings = saved_settings(directory.path());
+    settings.checkpoints.beside = GetParam();
     settings.max_steps = 10;
     train_saved(2, settings);
     settings.checkpoints.every = 15;
@@ -211,17 +261,20 @@ TEST(Checkpoints, AStopThatCannotBeSavedSaysSo) {
     EXPECT_THAT(error.message, HasSubstr("which could not be saved"));
 }
 
-void train_until_a_write_is_cut(const fs::path& directory) {
+void train_until_a_write_is_cut(const fs::path& directory, bool beside) {
     rlimit limit{};
     getrlimit(RLIMIT_FSIZE, &limit);
     limit.rlim_cur = 100'000;
     setrlimit(RLIMIT_FSIZE, &limit);
     std::signal(SIGXFSZ, SIG_DFL);
-    train_saved(1, saved_settings(directory), 1);
+    Settings settings = saved_settings(directory);
+    settings.checkpoints.every = 1;
+    settings.checkpoints.beside = beside;
+    train_saved(1, settings);
     std::exit(1);
 }
 
-TEST(Checkpoints, AProcessThatDiesInTheMiddleOfAWriteLeavesTheLastGoodOne) {
+TEST_P(WrittenCheckpoints, AProcessThatDiesInTheMiddleOfAWriteLeavesTheLastGoodOne) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
     // The other process runs this test from its beginning, too, and must come to the same directory.
     const Scratch mine;
@@ -231,16 +284,17 @@ TEST(Checkpoints, AProcessThatDiesInTheMiddleOfAWriteLeavesTheLastGoodOne) {
     settings.max_steps = 10;
     if (directory == mine.path()) train_saved(2, settings);
     settings.max_steps.reset();
-    EXPECT_EXIT(train_until_a_write_is_cut(directory), ::testing::KilledBySignal(SIGXFSZ), "");
+    EXPECT_EXIT(train_until_a_write_is_cut(directory, GetParam()), ::testing::KilledBySignal(SIGXFSZ), "");
     unsetenv("DP_CHECKPOINT_TEST");
     EXPECT_THAT(names_in(directory), Contains(HasSubstr(".unfinished")));
     EXPECT_EQ(train_saved(2, settings)[0].seen.resumed, 10);
     EXPECT_THAT(names_in(directory), ElementsAre("step-000000010", "step-000000069"));
 }
 
-TEST(Checkpoints, AModelThatIsNoNumberIsNotSaved) {
+TEST_P(WrittenCheckpoints, AModelThatIsNoNumberIsNotSaved) {
     const Scratch directory;
     Settings settings = saved_settings(directory.path());
+    settings.checkpoints.beside = GetParam();
     settings.optimizer = Optimization::sgd;
     settings.rate.rate = 1e30;
     settings.checkpoints.every = 5;

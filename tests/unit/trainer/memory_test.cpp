@@ -227,6 +227,14 @@ TEST(MemoryEstimate, CountsByPart) {
     copied.peer_copy = 1;
     EXPECT_EQ(estimate_memory({*model, copied, nullptr, 4}).optimizer, (2 + 3) * parameters / 4);
     EXPECT_EQ(estimate_memory({*model, copied, nullptr, 1}).optimizer, 2 * parameters);
+    // On CPUs what is written beside the training, a part of values and state.
+    auto saved = settings_of(64, 1, Optimization::adam);
+    saved.checkpoints.beside = true;
+    const auto cpu = open_cpu(1);
+    needs = estimate_memory({*model, saved, nullptr, 4, cpu.get()});
+    EXPECT_EQ(needs.checkpoint, 3 * parameters / 4);
+    EXPECT_THAT(needs_text(needs), HasSubstr(", data 0 B, a checkpoint 689.1 KiB)"));
+    EXPECT_EQ(estimate_memory({*model, saved, nullptr, 4}).checkpoint, 0) << "of a device that is not known";
     // Where four ranks of a node share memory: a fourth, of the optimizer's state where that is not sharded.
     const Settings two_batches = settings_of(64, 2, Optimization::adam);
     needs = estimate_memory({*model, two_batches, nullptr, 8, nullptr, 4});

@@ -84,6 +84,7 @@ const std::map<std::string, Words> kTried{
     {"--no-cache", {"--no-cache"}},
     {"--checkpoint-dir", {"--checkpoint-dir=c"}},
     {"--save-interval", {"--save-interval=5", "--checkpoint-dir=c"}},
+    {"--async-save", {"--async-save", "--save-interval=5", "--checkpoint-dir=c"}},
     {"--keep", {"--keep=5", "--checkpoint-dir=c"}},
     {"--resume", {"--resume=must", "--checkpoint-dir=c"}},
     {"--log-style", {"--log-style=pytorch"}},

@@ -32,6 +32,7 @@ struct Seen final : Observer {
     std::vector<EpochReport> reports;
     std::vector<LogReport> logs;
     std::vector<CheckpointReport> checkpoints;
+    std::vector<std::int64_t> steps_at_checkpoints;
     std::optional<std::int64_t> resumed;
     std::optional<ResumeReport> resumed_from;
     std::vector<std::string> damaged, given_values, early_stops;
@@ -61,7 +62,10 @@ struct Seen final : Observer {
         resumed_from = report;
     }
     void on_damaged(const std::string& what) override { damaged.push_back(what); }
-    void on_checkpoint(const CheckpointReport& report) override { checkpoints.push_back(report); }
+    void on_checkpoint(const CheckpointReport& report) override {
+        checkpoints.push_back(report);
+        steps_at_checkpoints.push_back(last_step);
+    }
 };
 
 struct RankOf {

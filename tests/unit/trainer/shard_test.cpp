@@ -177,6 +177,12 @@ TEST(DividedShards, AreThoseOfTheWholeToTheBit) {
         const auto name = shard_name(ranks.world.rank(), 4);
         ASSERT_TRUE(write_shard(directory.path() / name, held, ranks.world.rank(), 4, *mine, &gathered));
         EXPECT_EQ(contents_of(directory / name), contents_of(whole_directory / name));
+        // In two parts, as beside a training.
+        std::vector<float> copied;
+        ASSERT_TRUE(copy_shard(held, ranks.world.rank(), 4, *mine, &gathered, copied));
+        ASSERT_TRUE(
+            write_copied_shard(std::move(*DurableFile::create(directory / ("copied-" + name))), copied, {}));
+        EXPECT_EQ(contents_of(directory / ("copied-" + name)), contents_of(whole_directory / name));
     });
     for (std::int64_t rank = 0; rank < 3; ++rank) {
         const auto mine = open_cpu(1), expected = open_cpu(1);

@@ -127,7 +127,7 @@ TEST(StandardStreams, ATrainingThatCannotSayWhatIsWrongGoesOn) {
         report.warning("there are several tasks");
         report.on_step(1, 1, {1, 1, 1, 1});
         report.line(std::string(100'000, 'x'));
-        report.on_checkpoint({1, "here", 0, "no room"});
+        report.on_checkpoint({1, "here", 0, {}, "no room"});
         std::_Exit(all_is_printed() ? 2 : 3);
     };
     EXPECT_EXIT(go_on(), testing::ExitedWithCode(3), "");

@@ -53,10 +53,10 @@ TEST(StopAgreement, StopsAllRanksAfterTheSameStep) {
         const std::int64_t hears = ranks.rank() == 1 ? 5 : 9;
         StopAgreement agreement([&] { return step >= hears ? SIGTERM : 0; }, *device, ranks);
         for (step = 1; step <= 100; ++step) {
-            const auto signal = agreement.after_step();
-            ASSERT_TRUE(signal);
-            if (*signal == 0) continue;
-            EXPECT_EQ(*signal, SIGTERM);
+            const auto agreed = agreement.after_step();
+            ASSERT_TRUE(agreed);
+            if (agreed->signal == 0) continue;
+            EXPECT_EQ(agreed->signal, SIGTERM);
             break;
         }
         stopped[static_cast<std::size_t>(ranks.rank())] = step;
@@ -70,7 +70,24 @@ TEST(StopAgreement, GoesOnWhereNobodyAsks) {
     const auto device = open_cpu(1);
     SingleCommunicator single;
     StopAgreement agreement({}, *device, single);
-    for (int step = 0; step < 200; ++step) EXPECT_EQ(agreement.after_step().value(), 0);
+    for (int step = 0; step < 200; ++step) EXPECT_EQ(agreement.after_step()->signal, 0);
+}
+
+TEST(StopAgreement, SaysOnAllRanksAfterTheSameStepThatNoneIsBusyAnyMore) {
+    std::vector<std::int64_t> heard(3, 0);
+    ThreadWorld(3).run([&](Communicator& ranks) {
+        const auto device = open_cpu(1);
+        StopAgreement agreement({}, *device, ranks);
+        for (std::int64_t step = 1; step <= 200; ++step) {
+            const auto agreed = agreement.after_step(step <= 7 * ranks.rank());
+            ASSERT_TRUE(agreed);
+            auto& mine = heard[static_cast<std::size_t>(ranks.rank())];
+            if (agreed->all_are_free && mine == 0) mine = step;
+        }
+    });
+    EXPECT_GT(heard[0], 14);
+    EXPECT_LE(heard[0], 200);
+    EXPECT_THAT(heard, ElementsAre(heard[0], heard[0], heard[0]));
 }
 
 TEST(StopSignals, AreCalledByTheirNames) {

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How long something took.
+#pragma once
+
+#include <chrono>
+
+namespace dp::trainer {
+
+inline double seconds_since(std::chrono::steady_clock::time_point start) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace dp::trainer
