@@ -255,14 +255,14 @@ class TestCluster:
         assert len(longer) * 5 <= pairs, f"{longer}, of {pairs} pairs"
 
 
-def until(condition, deadline, what):
+def until(condition, deadline, what, every=0.05):
     """What condition() gave when it was true at last. What is started is not there at once: a process that is between two programs
-    (in exec) has neither the one's words nor the other's."""
+    (in exec) has neither the one's words nor the other's. every: seconds between two looks; few where a moment must not be missed."""
     end = time.monotonic() + deadline
     while time.monotonic() < end:
         if found := condition():
             return found
-        time.sleep(0.05)
+        time.sleep(every)
     raise AssertionError(f"not within {deadline} s: {what}")
 
 
