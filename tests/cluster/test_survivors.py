@@ -179,8 +179,8 @@ def undisturbed(cluster):
 
 
 class Training:
-    """A step that trains, and the ends that it makes. Processes are looked up before they are needed, so that a training of a second outlasts three
-    deaths on any machine."""
+    """A step that trains, and the ends that it makes. Processes are looked up before they are needed: also a training of a second outlasts
+    three deaths."""
 
     def __init__(self, site, command):
         self.site = site
@@ -190,7 +190,7 @@ class Training:
         self._ranks = {}
 
     def all_four_are_there(self):
-        self._ranks = until(lambda: len(found := ranks_of(self.site, TRAINER)) == 4 and found, 60, "all ranks are there", every=0.005)
+        self._ranks = until(lambda: len(found := ranks_of(self.site, TRAINER)) == 4 and found, 60, "all four ranks", every=0.005)
 
     def trains(self):
         until(lambda: self.step.stdout.readline().startswith("epoch 1/"), 60, "an epoch is trained")

@@ -257,7 +257,9 @@ class TestCluster:
 
 def until(condition, deadline, what, every=0.05):
     """What condition() gave when it was true at last. What is started is not there at once: a process that is between two programs
-    (in exec) has neither the one's words nor the other's. every: seconds between two looks; few where a moment must not be missed."""
+    (in exec) has neither the one's words nor the other's.
+
+    every: seconds between two looks; little where a moment must not be missed."""
     end = time.monotonic() + deadline
     while time.monotonic() < end:
         if found := condition():
