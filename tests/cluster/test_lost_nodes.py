@@ -292,7 +292,7 @@ def test_dpctl_shows_the_spares(cluster):
     assert re.fullmatch(rf"step {job}\.0: 1 rank on 2 nodes, for .*\ngeneration 0, 10 restarts left, 1 spare node\n"
                         r"  node01  connected  rank 0 said hello\n  node02  connected  a spare\n", shown), shown
     cluster.run(["scancel", "-u", "alice"], check=True)
-    cluster.assert_nothing_left(deadline=3)
+    cluster.assert_nothing_left()
     step.communicate(timeout=20)
 
 

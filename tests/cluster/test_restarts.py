@@ -52,7 +52,7 @@ def start(cluster, *options):
 
 def end(cluster, step):
     cluster.run(["scancel", "-u", "alice"], check=True)
-    cluster.assert_nothing_left(deadline=2)
+    cluster.assert_nothing_left()
     _, err = step.communicate(timeout=20)
     cluster.assert_idle(deadline=5)
     return [line for line in err.splitlines() if line.startswith("slurm-dp:")]
@@ -174,7 +174,7 @@ def test_a_step_that_is_told_to_end_is_not_restarted(cluster, how):
         job = cluster.run(["squeue", "-h", "-o", "%i", "-u", "alice"], check=True).stdout.split()[0]
         cluster.run(["scontrol", "update", f"jobid={job}", "timelimit=0:01"], user="root", check=True)
     _, err = step.communicate(timeout=120)
-    cluster.assert_nothing_left(deadline=2)
+    cluster.assert_nothing_left()
     cluster.assert_idle(deadline=10)
     assert "generation" not in err, err
 
@@ -228,7 +228,7 @@ def test_scancel_at_every_moment_of_a_restart(cluster):
         os.kill(ranks_of(cluster)[3], signal.SIGKILL)
         time.sleep(0.01 * moment)
         cluster.run(["scancel", "-u", "alice"], check=True)
-        cluster.assert_nothing_left(deadline=3)
+        cluster.assert_nothing_left()
         step.communicate(timeout=20)
         cluster.assert_idle(deadline=5)
 

@@ -67,7 +67,7 @@ def test_survivors_keep_their_processes_twice(cluster, victims):
     _, err = step.communicate(timeout=20)
     assert step.returncode == 0, err
     assert len([line for line in err.splitlines() if BEGAN.match(line)]) == 2, err
-    cluster.assert_nothing_left(deadline=2)
+    cluster.assert_nothing_left()
     cluster.assert_idle(deadline=5)
 
 
@@ -241,7 +241,7 @@ def test_a_training_ends_with_the_bits_of_an_undisturbed_one(cluster, undisturbe
     assert len(re.findall(rf"continuing after step \d+ from {givers} memory; recovery took [\d.]+ s; 0 steps repeated", out)) == 3, out
     repeated = [int(number) for _, number in FIRST_STEP.findall(err)]
     assert len(repeated) == 3 and max(repeated) <= 1, err  # the dead rank may have taken one step more
-    cluster.assert_nothing_left(deadline=3)
+    cluster.assert_nothing_left()
     cluster.assert_idle(deadline=5)
 
 

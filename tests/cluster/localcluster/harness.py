@@ -202,7 +202,7 @@ class TestCluster:
             more = self.run("sinfo -R; squeue; squeue -s", user="root")
             raise Left(f"not idle after {deadline} s: {left}\n{more.stdout}{more.stderr}")
 
-    def assert_nothing_left(self, user=None, job=None, deadline=2):
+    def assert_nothing_left(self, user=None, job=None, deadline=10):
         """No process of an ordinary user (or of that one, or of that job) and no slurmstepd is left on any node."""
         from .names import USERS
 
