@@ -2,6 +2,7 @@
 """The local cluster leaves nothing: down ends all of it, also after an `up` that was killed, interrupted or failed."""
 import glob
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -36,15 +37,15 @@ def sleeping(cluster):
     return len([p for p in cluster.processes() if p["command"].endswith("sleep 300")])
 
 
-def namespaces(name=None):
-    """Those of every process, or of the processes of one cluster."""
+def namespaces(name, of_nobody=False):
+    """Those of the processes of one cluster; also of those that are of no cluster."""
     found = set()
     for process in glob.glob("/proc/[0-9]*"):
         try:
-            if name:
-                with open(f"{process}/cgroup", encoding="utf-8") as text:
-                    if f"/slurm-dp.{name}/" not in text.read():
-                        continue
+            with open(f"{process}/cgroup", encoding="utf-8") as text:
+                clusters = set(re.findall(r"/slurm-dp\.([^/\n]+)", text.read()))
+            if name not in clusters and (clusters or not of_nobody):
+                continue
             found.update(os.readlink(f"{process}/ns/{kind}") for kind in ("net", "mnt", "uts", "pid", "ipc", "cgroup"))
         except OSError:
             pass
@@ -69,8 +70,9 @@ def test_down_leaves_nothing(cluster):
         second.down()
     assert traces(second.name) == []
     job.communicate(timeout=10)
-    deadline = time.monotonic() + 3  # the kernel takes namespaces apart in the background
-    while left := namespaces() & its:
+    deadline = time.monotonic() + 10  # the kernel takes namespaces apart in the background
+    # It gives their numbers out again, also to a cluster that another test starts meanwhile.
+    while left := namespaces(second.name, of_nobody=True) & its:
         assert time.monotonic() < deadline, left
         time.sleep(0.05)
     assert {name for _, name in socket.if_nameindex()} == devices

@@ -108,7 +108,7 @@ def as_it_stands(desk, command):
 
 
 def with_a_rank_that_hangs(desk, command):
-    return desk.run(command.replace("--dp-timeout=20", "--dp-timeout=3"), check=False, env={"HANGS": "5"})
+    return desk.run(command.replace("--dp-timeout=20", "--dp-timeout=8"), check=False, env={"HANGS": "5"})
 
 
 def kill_rank_5(cluster):

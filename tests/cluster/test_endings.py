@@ -109,12 +109,12 @@ def test_cancelling_at_every_moment_of_the_start(cluster, how):
             jobs = until(lambda: job_of(cluster), 5, "the job is there")
             cluster.run(["scancel", *jobs], check=True)
         else:
-            step.send_signal(signal.SIGINT)
-            time.sleep(0.1)
-            step.send_signal(signal.SIGINT)
-            time.sleep(0.1)
-            if step.poll() is None:
+            # Two that come at once may be one to srun, which then asks for one more.
+            end = time.monotonic() + 15
+            while step.poll() is None:
+                assert time.monotonic() < end
                 step.send_signal(signal.SIGINT)
+                time.sleep(0.1)
         finish(step, deadline=15)
         cluster.assert_nothing_left(deadline=5)
         cluster.assert_idle(deadline=5)
@@ -128,7 +128,7 @@ def test_cancelling_while_tasks_wait_for_a_broker_they_cannot_reach(cluster):
         until(lambda: [p for p in cluster.processes(["node02"]) if "dp-rendezvousd" in p["command"]], 10, "the relay runs")
         cluster.run(["scancel", *job_of(cluster)], check=True)
         cluster.assert_idle(deadline=5)
-        cluster.assert_nothing_left(deadline=2)
+        cluster.assert_nothing_left()
         finish(step, deadline=30)
 
 
@@ -157,5 +157,5 @@ def test_cancelling_with_a_node_cut_off_from_everything(cluster, moment):
         until(lambda: cluster.node_states()["node01"] == "idle", 5, "node01 is idle")
         cluster.heal("node02")
         cluster.assert_idle(deadline=5)
-        cluster.assert_nothing_left(deadline=2)
+        cluster.assert_nothing_left()
         finish(step, deadline=40)

@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from localcluster.harness import BUILD
+from localcluster.harness import BUILD, until
 from localcluster.names import USERS
 
 RANK = os.path.join(BUILD, "tests/rank")
@@ -238,8 +238,8 @@ def test_a_suspended_step_goes_on_where_it_was(another_cluster):
 
 def test_a_suspended_step_misses_no_deadline(cluster):
     """Its ranks wait for one that comes late, with less than a suspension left until the step's deadline."""
-    step = cluster.popen(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-timeout=7", RANK, "late", "3", "4"])
-    time.sleep(1)
+    step = cluster.popen(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-timeout=7", RANK, "late", "3", "8"])
+    until(lambda: len([p for p in cluster.processes() if p["command"].startswith(RANK)]) == 4, 20, "all ranks are there")
     job = cluster.run("squeue -h -o %A -u alice", check=True).stdout.split()[0]
     cluster.run(["scontrol", "suspend", job], user="root", check=True)
     time.sleep(9)
@@ -270,8 +270,9 @@ def test_packet_loss_and_delay_are_trained_through(cluster, world):
 def test_a_silent_node_is_lost_after_the_sites_deadline(another_cluster):
     site = another_cluster(plugstack_args="dead-after=3")
     training = World(site)
-    os.kill(training.daemon("node02"), signal.SIGSTOP)
+    daemon = training.daemon("node02")
     stopped = time.monotonic()
+    os.kill(daemon, signal.SIGSTOP)
     named = training.said(r"node node02 \(ranks 2-3\) is lost: silent for 3 s; ending the step", within=10)
     assert 2.5 <= named - stopped < 3 + NOISE  # since its last word, which came up to a quarter of a second before
     # The one stopped process cannot end its ranks; Slurm does, when its step is told to end.

@@ -235,10 +235,13 @@ def test_a_lost_spare_is_named_and_the_world_still_restarts(another_cluster):
     step = Step(site, "--dp-spares=1")
     step.met(6)
     site.kill("node04")
-    time.sleep(4)
+    said = step.process.stderr.readline()
+    while " is lost" not in said:
+        assert said, "the step has ended"
+        said = step.process.stderr.readline()
     os.kill(ranks_of(site)[5], signal.SIGKILL)
     step.met(6)
-    lines = [line for line in step.end() if " has been silent " not in line]
+    lines = [said.rstrip(), *(line for line in step.end() if " has been silent " not in line)]
     assert lines[0] == "slurm-dp: node node04 (a spare) is lost: silent for 3 s; 0 spare nodes left", lines
     assert begun(lines[1:]) == [("rank 5 on node03 was killed by signal 9 (SIGKILL)", 1)], lines
 
@@ -292,7 +295,7 @@ def test_dpctl_shows_the_spares(cluster):
     assert re.fullmatch(rf"step {job}\.0: 1 rank on 2 nodes, for .*\ngeneration 0, 10 restarts left, 1 spare node\n"
                         r"  node01  connected  rank 0 said hello\n  node02  connected  a spare\n", shown), shown
     cluster.run(["scancel", "-u", "alice"], check=True)
-    cluster.assert_nothing_left(deadline=3)
+    cluster.assert_nothing_left()
     step.communicate(timeout=20)
 
 

@@ -150,7 +150,15 @@ def test_a_death_ends_the_record_with_its_reason(cluster):
 
 def test_the_loss_of_a_training_is_recorded(cluster):
     train = [TRAINER, "--model=linear", "--epochs=100", "--json=/home/alice/summary.json"]
-    cluster.run([*TWO_NODES, "--dp-record-interval=0.1", *train], timeout=120, check=True)
+    step = cluster.popen([*TWO_NODES, "--dp-record-interval=0.1", *train])
+    ranks = until(lambda: len(found := ranks_of(cluster, TRAINER)) == 4 and found, 60, "all ranks are there", every=0.005)
+    # A course has a point a second at most, and 100 epochs may be over in one.
+    until(lambda: step.stdout.readline().startswith("epoch 1/"), 60, "an epoch is trained")
+    os.kill(ranks[3], signal.SIGSTOP)
+    time.sleep(1.1)
+    os.kill(ranks[3], signal.SIGCONT)
+    _, err = step.communicate(timeout=120)
+    assert step.returncode == 0, err
     with open(cluster.host_path("/home/alice/summary.json"), encoding="utf-8") as file:
         summary = json.load(file)
     scalars = only_run(cluster)["scalars"]
@@ -465,7 +473,7 @@ def test_gpus_are_looked_at_as_long_as_the_step_lasts(cluster):
         pytest.skip(f"{library} is not built: it is the unit tests'")
     conf = "nodes=node[01-02] vendor=nvidia devices=2 tiles-per-device=1 files=/dev/nvidia[0-1]\n"
     with tiles_conf(cluster, conf), planted_on(cluster, "node01", FAKE_GPUS.format(library=library), NO_GPUS):
-        cluster.run([*TWO_NODES, "--dp-world=auto", "sleep", "5"], cwd="/home/alice", check=True)
+        cluster.run([*TWO_NODES, "--dp-world=auto", "sleep", "8"], cwd="/home/alice", check=True)
         assert not [one for one in cluster.processes() if "gpu-use" in one["command"]]
     run = only_run(cluster)
     with_gpus, without = run["nodes"]

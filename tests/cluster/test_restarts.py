@@ -52,7 +52,7 @@ def start(cluster, *options):
 
 def end(cluster, step):
     cluster.run(["scancel", "-u", "alice"], check=True)
-    cluster.assert_nothing_left(deadline=2)
+    cluster.assert_nothing_left()
     _, err = step.communicate(timeout=20)
     cluster.assert_idle(deadline=5)
     return [line for line in err.splitlines() if line.startswith("slurm-dp:")]
@@ -174,7 +174,7 @@ def test_a_step_that_is_told_to_end_is_not_restarted(cluster, how):
         job = cluster.run(["squeue", "-h", "-o", "%i", "-u", "alice"], check=True).stdout.split()[0]
         cluster.run(["scontrol", "update", f"jobid={job}", "timelimit=0:01"], user="root", check=True)
     _, err = step.communicate(timeout=120)
-    cluster.assert_nothing_left(deadline=2)
+    cluster.assert_nothing_left()
     cluster.assert_idle(deadline=10)
     assert "generation" not in err, err
 
@@ -228,7 +228,7 @@ def test_scancel_at_every_moment_of_a_restart(cluster):
         os.kill(ranks_of(cluster)[3], signal.SIGKILL)
         time.sleep(0.01 * moment)
         cluster.run(["scancel", "-u", "alice"], check=True)
-        cluster.assert_nothing_left(deadline=3)
+        cluster.assert_nothing_left()
         step.communicate(timeout=20)
         cluster.assert_idle(deadline=5)
 
@@ -285,7 +285,9 @@ def test_in_containers(cluster):
 
 
 def test_the_bundled_trainer_ends_with_the_same_bits(cluster):
-    """As any program that goes on from its own checkpoint: killed twice, and once while a checkpoint is written."""
+    """As any program that goes on from its own checkpoint: killed twice, and once while a checkpoint is written.
+
+    A rank is held while one looks, and the training goes on for a millisecond between two looks: no moment is missed, however fast it is."""
     trainer = os.path.join(BUILD, "bin/trainer")
     training = [trainer, "--model=linear", "--seed=3", "--batch-size=5", "--epochs=1000000", "--steps=1600", "--deterministic", "--save-interval=50",
                 "--resume=auto"]
@@ -297,6 +299,7 @@ def test_the_bundled_trainer_ends_with_the_same_bits(cluster):
     cluster.run("rm -rf whole often", cwd="/home/alice", check=True)
     whole = cluster.run([*TWO_NODES, *training, "--checkpoint-dir=whole"], cwd="/home/alice", timeout=120, check=True)
     step = cluster.popen([*TWO_NODES, *training, "--checkpoint-dir=often"], cwd="/home/alice")
+    ranks = until(lambda: len(found := ranks_of(cluster, trainer)) == 4 and found, 60, "all ranks are there", every=0.005)
     folder = cluster.host_path("/home/alice/often")
 
     def saved():
@@ -309,15 +312,28 @@ def test_the_bundled_trainer_ends_with_the_same_bits(cluster):
             return any(not re.fullmatch(r"step-\d+", name) for name in os.listdir(folder))
         return False
 
-    for condition, what in ((lambda: saved() >= 100, "a checkpoint"), (lambda: saved() >= 300 and is_writing(), "the middle of one"),
-                            (lambda: saved() >= 600, "a later one")):
-        until(condition, 60, what)
-        os.kill(next(iter(ranks_of(cluster, trainer).values())), signal.SIGKILL)
-        time.sleep(0.5)
+    def held_when(rank, condition):
+        os.kill(ranks[rank], signal.SIGSTOP)
+        if condition():
+            return True
+        os.kill(ranks[rank], signal.SIGCONT)
+        return False
+
+    # Rank 0 writes; it is killed in the middle of a checkpoint.
+    for victim, condition, what in ((1, lambda: saved() >= 100, "a checkpoint"),
+                                    (0, lambda: saved() > reached and is_writing(), "the middle of one"),
+                                    (3, lambda: saved() >= reached + 100, "a later one")):
+        until(lambda: held_when(victim, condition), 60, what, every=0.001)
+        reached = saved()
+        os.kill(ranks[victim], signal.SIGKILL)
+        line = ""
+        while not BEGAN.match(line):
+            line = step.stderr.readline()
+            assert line, step.stdout.read()
     out, err = step.communicate(timeout=120)
     assert step.returncode == 0, err
     assert hash_in(out) == hash_in(whole.stdout)
-    assert len([line for line in err.splitlines() if BEGAN.match(line)]) == 3, err
+    assert not [line for line in err.splitlines() if BEGAN.match(line)], err
     cluster.assert_nothing_left()
 
 
@@ -341,7 +357,7 @@ def test_dpctl_has_the_history(cluster):
     job = cluster.run(["squeue", "-h", "-o", "%i", "-u", "alice"], check=True).stdout.split()[0]
     dpctl = os.path.join(BUILD, "bin/dpctl")
     shown = cluster.run(["srun", "--overlap", f"--jobid={job}", "-N1", "-n1", "-w", "node02", dpctl, "history"], check=True).stdout
-    assert re.fullmatch(rf"step {job}\.0: generation 1, 9 restarts left\n  after \d+\.\d\d s  generation 1 began 0\.\d\d s later  "
+    assert re.fullmatch(rf"step {job}\.0: generation 1, 9 restarts left\n  after \d+\.\d\d s  generation 1 began \d+\.\d\d s later  "
                         r"rank 3 on node02 was killed by signal 9 \(SIGKILL\)\n", shown), shown
     end(cluster, step)
 
@@ -353,5 +369,5 @@ def test_without_slurm(cluster):
     done = cluster.run([dpctl, "launch", "-n", "3", "--on-failure=restart", "--", "sh", "-c", script], timeout=30)
     assert done.returncode == 0, (done.returncode, done.stderr)
     assert sorted(done.stdout.splitlines()) == sorted(f"life {life} of {rank}" for life in (0, 1) for rank in range(3))
-    assert re.search(r"rank 1 on \S+ was killed by signal 9 \(SIGKILL\); generation 1 began 0\.\d\d s later", done.stderr), done.stderr
+    assert re.search(r"rank 1 on \S+ was killed by signal 9 \(SIGKILL\); generation 1 began \d+\.\d\d s later", done.stderr), done.stderr
     cluster.assert_nothing_left()

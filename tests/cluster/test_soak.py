@@ -94,7 +94,7 @@ def test_a_soak_of_deaths(cluster):
     for pid, (descriptors, memory) in (first or last).items():
         assert last[pid][0] <= descriptors + 4 and last[pid][1] <= memory + 1024, (pid, first[pid], last[pid])
     cluster.run(["scancel", "-u", "alice"], check=True)
-    cluster.assert_nothing_left(deadline=3)
+    cluster.assert_nothing_left()
     said += drain()
     assert len(BEGAN_ANYWHERE.findall(said)) > deaths / 2, said[-2000:]
     steps = f"--steps={saved() + 50}"

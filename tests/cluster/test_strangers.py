@@ -217,11 +217,13 @@ def test_the_secret_is_in_no_prolog_table_or_log(cluster):
         with open(path, "w", encoding="ascii") as script:
             script.write(f"#!/bin/sh\nenv >> /home/alice/{name}.env; echo end >> /home/alice/{name}.env\n")
         os.chmod(path, 0o755)
+    looked = "/home/alice/looked"
+    cluster.run(["rm", "-f", looked], check=True)
     step = cluster.popen(["srun", "-N2", "-n4", "--ntasks-per-node=2", "--dp-verbose", "--prolog=/home/alice/prolog.sh",
-                          "--task-prolog=/home/alice/task-prolog.sh", "--task-epilog=/home/alice/task-epilog.sh", RANK, "late", "3", "3"])
+                          "--task-prolog=/home/alice/task-prolog.sh", "--task-epilog=/home/alice/task-epilog.sh", RANK, "phases", looked])
     texts = {}
     try:
-        end = time.monotonic() + 10
+        end = time.monotonic() + 20
         while len([p for p in cluster.processes() if p["command"].startswith(RANK)]) < 4:
             assert time.monotonic() < end
             time.sleep(0.05)
@@ -235,6 +237,7 @@ def test_the_secret_is_in_no_prolog_table_or_log(cluster):
                 except OSError:
                     continue
     finally:
+        cluster.run(["touch", looked], check=True)
         texts["stdout"], texts["stderr"] = step.communicate(timeout=60)
     assert step.returncode == 0, texts["stderr"]
     for name in names:

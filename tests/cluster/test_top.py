@@ -93,12 +93,15 @@ def test_every_node_tells_what_all_ranks_do(step):
 
 def test_tables_for_machines_come_at_their_pace_and_leave_out_who_was_idle(step):
     running = step()
+    began = time.monotonic()
     done = running.top("--csv", "--count", "3", "-i", "0.3", "--skip-idle")
+    took = time.monotonic() - began
     assert done.returncode == 0, done
     rows = list(csv.DictReader(io.StringIO(done.stdout)))
     assert [row["rank"] for row in rows] == ["0", "2", "3"] * 3
     times = sorted({float(row["time"]) for row in rows})
-    assert len(times) == 3 and all(0.25 < after - before < 5 for before, after in zip(times, times[1:])), times
+    # One table comes late where the machine is busy, and the next one at its time.
+    assert len(times) == 3 and took >= 3 * 0.3 and times[-1] - times[0] < 10, (times, took)
     running.ends_well()
 
 

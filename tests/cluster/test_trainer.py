@@ -351,8 +351,8 @@ def test_in_sbatch_twice_at_once_and_for_two_users(cluster):
         cluster.run(["sbatch", "-N2", "--ntasks-per-node=4", "-o", f"/home/{user}/two.out", "--wrap", f"{line} & {line} & wait; echo over"],
                     user=user, cwd=f"/home/{user}", check=True)
     for user in ("alice", "bob"):
-        cluster.run("for i in $(seq 600); do grep -qs ^over two.out && break; sleep 0.2; done", user=user, cwd=f"/home/{user}",
-                    timeout=150, check=True)
+        cluster.run("for i in $(seq 3000); do grep -qs ^over two.out && break; sleep 0.2; done", user=user, cwd=f"/home/{user}",
+                    timeout=630, check=True)
         text = cluster.run(["cat", f"/home/{user}/two.out"], user=user, check=True).stdout
         results = [json.loads(row) for row in text.splitlines() if row.startswith('{"model"')]
         assert len(results) == 2, text

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <condition_variable>
 #include <csignal>
@@ -269,10 +270,14 @@ int body_hears_beside_a_call() {
         elsewhere = std::this_thread::get_id() != others[0] && std::this_thread::get_id() != others[1];
         heard(event);
     });
+    const auto listens = [](unsigned rank) { return "rank " + std::to_string(rank) + " listens"; };
     if (c->world().rank == 2) {
+        for (unsigned other : {0u, 1u, 3u})
+            if (!c->get(listens(other))) return 12;
         usleep(300000);
         abort();
     }
+    if (!c->set(listens(c->world().rank), std::string("yes"))) return 13;
     const bool told = is_death_of_rank_2(heard.first(), DP_EVENT_DEATHS);
     const bool goes_on = static_cast<bool>(c->barrier({"survivors", {0, 1, 3}}));
     { EventWatch forgotten = std::move(*watch); }
@@ -319,12 +324,15 @@ int close_while_waiting(bool end_first) {
     dp_context* const raw = c->get();
     std::vector<std::thread> waiting;
     std::vector<int> wrong(32, 1);
+    std::atomic<size_t> begun = 0;
     for (size_t t = 0; t < wrong.size(); ++t)
         waiting.emplace_back([&, t] {
             char value[8];
             size_t size = 0;
+            ++begun;
             wrong[t] = dp_get(raw, "never", value, sizeof value, &size, 60000) == DP_ERROR_LOST ? 0 : 1;
         });
+    while (begun < wrong.size()) usleep(1000);
     usleep(200000);
     if (end_first) {
         dp_end(raw);

@@ -188,9 +188,16 @@ TEST(StacksPython, ATaskIsTheProgramThatItsShellHasStarted) {
     const std::string command = "(/usr/bin/python3 " + script.path + "; true); true";
     const Program shell({"/bin/sh", "-c", command.c_str()});
     ASSERT_EQ(shell.wait(), "here");
-    usleep(50'000);
-    const auto found = read_stacks_of_task(shell.pid(), {Threads::main});
+    ProcessStacks found;
+    for (int waited = 0; waited < 5000; ++waited) {
+        found = read_stacks_of_task(shell.pid(), {Threads::main});
+        if (!found.threads.empty() && !python_frames(found.threads[0]).empty() &&
+            python_frames(found.threads[0]).front().line == 3)
+            break;
+        usleep(1000);
+    }
     ASSERT_EQ(found.unknown, "");
+    ASSERT_FALSE(found.threads.empty());
     EXPECT_NE(found.pid, shell.pid());
     EXPECT_THAT(python_frames(found.threads[0]), ElementsAre(Frame{"<module>", script.path, 3}));
     kill(found.pid, SIGKILL);

@@ -243,10 +243,10 @@ TEST(RankWatch, WhoGoesOnMovesAgain) {
 
 TEST(RankWatch, AStoppedProgramHangs) {
     const Script script(
-        "def train():\n    while True:\n        x = sorted(range(1000))\nprint(1, flush=True)\ntrain()\n");
+        "def train():\n    print(1, flush=True)\n    while True:\n        x = "
+        "sorted(range(1000))\ntrain()\n");
     const Program python({"/usr/bin/python3", script.path.c_str()});
     python.wait();
-    usleep(200'000);
     ASSERT_EQ(kill(python.pid(), SIGSTOP), 0);
     RankWatch rank(python.pid(), kTimeout);
     const auto news = watch(rank, 3 * kTimeout);
