@@ -245,11 +245,12 @@ def test_a_training_ends_with_the_bits_of_an_undisturbed_one(cluster, undisturbe
     cluster.assert_idle(deadline=5)
 
 
-def test_a_death_while_checkpoints_are_written(cluster, undisturbed):
+@pytest.mark.parametrize("more", [[], ["--async-save"]])
+def test_a_death_while_checkpoints_are_written(cluster, undisturbed, more):
     """A checkpoint after every step, so that a death is nearly always in one."""
     cluster.run(f"rm -rf {SAVED}; mkdir {SAVED}", check=True)
     program = steps(300)
-    training = Training(cluster, [*TWO_NODES, *program, f"--checkpoint-dir={SAVED}", "--save-interval=1"])
+    training = Training(cluster, [*TWO_NODES, *program, f"--checkpoint-dir={SAVED}", "--save-interval=1", *more])
     training.all_four_are_there()
     folder = cluster.host_path(SAVED)
 
