@@ -27,10 +27,10 @@ struct Head {
     AttentionDropout dropout;
 
     // `place`: among the parts of all heads.
-    __device__ Head(const Attention& a, std::int64_t row_length, std::int64_t own, std::int64_t place)
+    __device__ Head(const Attention& a, std::int64_t row_length, std::int64_t own, unsigned place)
         : parts(static_cast<int>((a.sequence + own - 1) / own)),
-          part(static_cast<int>(place % parts)),
-          item(place / parts),
+          part(static_cast<int>(place % static_cast<unsigned>(parts))),
+          item(place / static_cast<unsigned>(parts)),
           size(static_cast<int>(row_length / a.heads)),
           sequence(a.sequence),
           columns(row_length),

@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kOnePassThreads, 2)
 
     for (std::int64_t item = blockIdx.x; item < heads; item += gridDim.x) {
         __syncthreads();  // nobody reads the last one any more
-        if (threadIdx.x == 0) new (head_memory) Head(a, columns, a.sequence, item);
+        if (threadIdx.x == 0) new (head_memory) Head(a, columns, a.sequence, static_cast<unsigned>(item));
         __syncthreads();
         const float factor = kDrops ? head.dropout.factor() : 1.0f, scale = head.scale();
         for (std::int64_t first = warp * 4; first < a.sequence; first += 4 * kWarps) {
