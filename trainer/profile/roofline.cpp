@@ -134,7 +134,8 @@ Work work_of(const LoggedOperation& one, const OperationLog& log) {
         work.again = use(0);
         work.row = use(0) / (use(1) / sizeof(std::int32_t));
     }
-    // Its uses are qkv, y, sums and what is no other shape. Half of the scores, and those of a token with itself, are in five products.
+    // qkv, y, sums: a row of y has so many numbers, and there is a sum for each head of a row. The FLOPs are five products of the
+    // scores that a token sees: (sequence + 1) / 2 on average.
     if (one.operation == Operation::attention_backward && use(2) > 0) {
         const double numbers = use(1) / sizeof(std::uint16_t), sums = use(2) / sizeof(float);
         work.sequence = std::llround(work.flops / (5 * numbers)) - 1;

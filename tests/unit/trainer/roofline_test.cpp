@@ -286,8 +286,8 @@ TEST_F(Reviewed, WorkIsThatOfTheReviewButForWhatIsReadOnceNow) {
     EXPECT_EQ(row(h100, "softmax_cross_entropy").calls, 11);
 }
 
-// The review: 135 to 140 ms before these changes, about 125 with them, and 116 with attention's backward pass in 17 ms: in one pass, as
-// fast as two were.
+// The review: 135 to 140 ms before these changes, about 125 with them, and 116 with attention's backward pass in 17 ms. It is in one
+// pass, which is taken to multiply as fast as two did.
 TEST_F(Reviewed, TimesAreThoseOfTheReview) {
     const Roofline h100 = on("h100");
     EXPECT_NEAR(row(h100, "attention").predicted.seconds, 7e-3, 0.2e-3);

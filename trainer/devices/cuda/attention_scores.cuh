@@ -11,8 +11,8 @@ namespace dp::trainer::kernels {
 
 inline constexpr float kLog2OfE = 1.4426950409f;
 
-// What the gradients of keys and values need of a query: the logarithm of its sum of exponentials, in units of log(2), Σ dy y, and the first key that it
-// sees.
+// What the gradients of keys and values need of a query: the logarithm of its sum of exponentials, in units of log(2), Σ dy y, and
+// the first key that it sees.
 struct alignas(16) QueryFacts {
     float log_sum, product;
     int start;
@@ -35,8 +35,8 @@ __device__ void hide_later_keys(SumPiece (&scores)[kScores], std::int64_t first_
     }
 }
 
-// The same of keys before the first one that their query sees, where documents begin within sequences. The rows are queries; `starts`: of
-// this lane's two.
+// The same of keys before the first one that their query sees, where documents begin within sequences. The rows are queries;
+// `starts`: of this lane's two.
 template <int kScores>
 __device__ void hide_earlier_keys(SumPiece (&scores)[kScores], const int (&starts)[2], std::int64_t first) {
     const int apart[2] = {starts[0] - static_cast<int>(first), starts[1] - static_cast<int>(first)};

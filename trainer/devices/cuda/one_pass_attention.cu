@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The backward pass of CudaDevice's attention in bf16 on tensor cores, in one pass over the scores: five products of each tile, where
-// the two kernels of tensor_attention.cu make seven. attention_passes.hpp decides between them.
+// The backward pass of CudaDevice's attention in bf16 on tensor cores, in one pass over the scores: five products of each tile,
+// where the two kernels of tensor_attention.cu make seven. attention_passes.hpp decides between them.
 //
-// A block has a whole head. It takes 128 keys at a time, 32 for each warp, and goes through the queries that see them, 64 at a time. The
-// gradients of these keys and values stay in registers. Those of the queries are sums over all keys: the block keeps them in f32 in a
-// room of its own in memory, adds to them in the order of the keys, and rounds them once. Each of these numbers is one thread's, so
-// the bits are the same each time, whatever the number of blocks, and nobody waits for another block. A warp reads a tile from shared
-// memory once for its 32 keys, which is half of what 16 keys a warp take. Every second group of keys has its queries from the last to
-// the first: what was used last is still in the GPU's cache. The queries' score gradients go through shared memory, as each
-// warp has those of other keys.
+// A block has a whole head. It takes 128 keys at a time, 32 for each warp, and goes through the queries that see them, 64 at a
+// time. The gradients of these keys and values stay in registers. Those of the queries are sums over all keys: the block keeps
+// them in f32 in a room of its own in memory, adds to them in the order of the keys, and rounds them once. Each of these numbers
+// is one thread's, so the bits are the same each time, whatever the number of blocks, and nobody waits for another block. A warp
+// reads a tile from shared memory once for its 32 keys, which is half of what 16 keys a warp take. Every second group of keys has
+// its queries from the last to the first: what was used last is still in the GPU's cache. The queries' score gradients go through
+// shared memory, as each warp has those of other keys.
 #include <new>
 
 #include "trainer/devices/attention_passes.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the CUDA module decides: how NCCL reduces a tensor, in which words a GPU is refused, into how many parts rows are split, and which are kept;
-// and in how many passes attention's gradient is made.
+// What the CUDA module decides: how NCCL reduces a tensor, in which words a GPU is refused, into how many parts rows are split,
+// which rows are kept, and in how many passes attention's gradient is made.
 #include <gtest/gtest.h>
 
 #include <array>
