@@ -27,15 +27,16 @@ struct DeviceModel {
     double memory;
     double
         shared;  // bytes that a block may have, by the CUDA Programming Guide's table of compute capabilities
+    int sms;
 };
 // On Hopper mma.sync reaches 62 % of the tensor cores' peak, for which wgmma is needed (Luo et al. 2024, "Benchmarking and
 // Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking"). On Blackwell as much for each SM and clock is assumed.
 inline constexpr std::array<DeviceModel, 5> kDeviceModels{{
-    {"h100", "H100 SXM", 989e12, 613e12, 67e12, 3.35e12, 227 << 10},
-    {"h200", "H200 SXM", 989e12, 613e12, 67e12, 4.8e12, 227 << 10},
-    {"a100", "A100 SXM 80GB", 312e12, 312e12, 19.5e12, 2.039e12, 163 << 10},
-    {"b200", "B200 SXM", 2250e12, 700e12, 75e12, 8e12, 227 << 10},
-    {"l40s", "L40S", 362e12, 362e12, 91.6e12, 0.864e12, 99 << 10},
+    {"h100", "H100 SXM", 989e12, 613e12, 67e12, 3.35e12, 227 << 10, 132},
+    {"h200", "H200 SXM", 989e12, 613e12, 67e12, 4.8e12, 227 << 10, 132},
+    {"a100", "A100 SXM 80GB", 312e12, 312e12, 19.5e12, 2.039e12, 163 << 10, 108},
+    {"b200", "B200 SXM", 2250e12, 700e12, 75e12, 8e12, 227 << 10, 148},
+    {"l40s", "L40S", 362e12, 362e12, 91.6e12, 0.864e12, 99 << 10, 142},
 }};
 // Of a device that describes itself so (Device::description()); null: it is another, or a part of one.
 const DeviceModel* device_model_of(std::string_view description);
@@ -52,10 +53,11 @@ struct Bound {
 };
 
 // What a call asks for. `again`: the bytes that devices/cuda reads once more than the shapes ask for where a block's shared memory does
-// not hold `row` bytes.
+// not hold `row` bytes. `heads` of all sequences of so many tokens, and the size of a head: of attention's backward pass in bf16.
 struct Work {
     Operation operation;
     double flops = 0, bytes = 0, again = 0, row = 0;
+    std::int64_t heads = 0, sequence = 0, size = 0;
 };
 Work work_of(const LoggedOperation& one, const OperationLog& log);
 

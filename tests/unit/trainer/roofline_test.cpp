@@ -92,6 +92,22 @@ TEST(Prediction, IsTheFloorDividedByWhatTheKernelsReach) {
              Case{"h100", Type::f32, {Operation::linear, 67e12, 1}, 1.25, Limit::arithmetic},
              Case{"h100", Type::bf16, {Operation::attention, 613e12, 1}, 1 / .288, Limit::arithmetic},
              Case{"l40s", Type::bf16, {Operation::attention, 362e12, 1}, 1 / .288, Limit::arithmetic},
+             // In one pass, and in two: there are too few heads, or too little shared memory.
+             Case{"h100",
+                  Type::bf16,
+                  {Operation::attention_backward, 613e12, 1, 0, 0, 768, 1024, 64},
+                  1 / .27,
+                  Limit::arithmetic},
+             Case{"h100",
+                  Type::bf16,
+                  {Operation::attention_backward, 613e12, 1, 0, 0, 12, 1024, 64},
+                  1 / .194,
+                  Limit::arithmetic},
+             Case{"l40s",
+                  Type::bf16,
+                  {Operation::attention_backward, 362e12, 1, 0, 0, 768, 1024, 64},
+                  1 / .194,
+                  Limit::arithmetic},
              Case{"h100", Type::bf16, {Operation::layer_norm, 0, 2.7e9}, 1e-3 + kGap, Limit::memory},
              // Rows that shared memory holds are read once, others twice.
              Case{"h100",
@@ -255,6 +271,12 @@ TEST_F(Reviewed, WorkIsThatOfTheReviewButForWhatIsReadOnceNow) {
         sums[one.operation].again += work.again;
     }
     const auto moved = [&](Operation of) { return sums[of].bytes + sums[of].again; };
+    const auto backward = std::ranges::find(recorder.log().operations(), Operation::attention_backward,
+                                            &LoggedOperation::operation);
+    const Work attention = work_of(*backward, recorder.log());
+    EXPECT_EQ(attention.heads, 64 * 12);
+    EXPECT_EQ(attention.sequence, 1024);
+    EXPECT_EQ(attention.size, 64);
     EXPECT_NEAR(moved(Operation::softmax_cross_entropy), 19.8e9, 0.1e9);
     EXPECT_NEAR(moved(Operation::layer_norm_backward), 10.1e9, 0.1e9);
     EXPECT_EQ(sums[Operation::linear_backward_parameters].again, 0);
@@ -264,16 +286,18 @@ TEST_F(Reviewed, WorkIsThatOfTheReviewButForWhatIsReadOnceNow) {
     EXPECT_EQ(row(h100, "softmax_cross_entropy").calls, 11);
 }
 
-// The review: 135 to 140 ms before these changes, and about 125 with them.
+// The review: 135 to 140 ms before these changes, about 125 with them, and 116 with attention's backward pass in 17 ms. It is in one
+// pass, which is taken to multiply as fast as two did.
 TEST_F(Reviewed, TimesAreThoseOfTheReview) {
     const Roofline h100 = on("h100");
     EXPECT_NEAR(row(h100, "attention").predicted.seconds, 7e-3, 0.2e-3);
-    EXPECT_NEAR(row(h100, "attention_backward").predicted.seconds, 26e-3, 0.5e-3);
+    EXPECT_NEAR(row(h100, "attention_backward").predicted.seconds, 18.7e-3, 0.2e-3);
+    EXPECT_NEAR(row(on("l40s"), "attention_backward").predicted.seconds, 44e-3, 0.5e-3) << "two passes";
     EXPECT_NEAR(row(h100, "layer_norm_backward").predicted.seconds, 3.7e-3, 0.1e-3);
     EXPECT_NEAR(row(h100, "softmax_cross_entropy").predicted.seconds, 6e-3, 0.1e-3);
     EXPECT_NEAR(h100.sum.floor.seconds, 65e-3, 0.5e-3);
-    EXPECT_NEAR(h100.sum.predicted.seconds, 125e-3, 2e-3);
-    EXPECT_NEAR(on("h200").sum.predicted.seconds, 122e-3, 3e-3);
+    EXPECT_NEAR(h100.sum.predicted.seconds, 118e-3, 1e-3);
+    EXPECT_NEAR(on("h200").sum.predicted.seconds, 114e-3, 1e-3);
 }
 
 // ---- the commands

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <set>
 
 #include "devices.hpp"
@@ -390,6 +391,118 @@ TEST_P(SequenceOperationsTest, AttentionAndItsGradient) {
     }
 }
 
+// The gradient of attention()'s qkv.
+std::vector<double> attention_slopes(const Attention& a, const std::vector<double>& qkv,
+                                     const std::vector<double>& dy, std::size_t columns,
+                                     const std::vector<std::int32_t>& starts) {
+    const auto sequence = static_cast<std::size_t>(a.sequence), heads = static_cast<std::size_t>(a.heads);
+    const std::size_t size = columns / heads, rows = qkv.size() / 3 / columns;
+    const double scale = 1 / std::sqrt(static_cast<double>(size));
+    std::vector<double> slopes(qkv.size());
+    for (std::size_t row = 0; row < rows; ++row)
+        for (std::size_t head = 0; head < heads; ++head) {
+            const std::size_t first = row / sequence * sequence,
+                              seen = first + static_cast<std::size_t>(starts[row]);
+            const auto place = [&](std::size_t token, std::size_t what) {
+                return (token * 3 + what) * columns + head * size;
+            };
+            const auto dot = [&](const double* one, const double* other) {
+                return std::inner_product(one, one + size, other, 0.0);
+            };
+            const double *q = &qkv[place(row, 0)], *d = &dy[row * columns + head * size];
+            const AttentionDropout dropout(a, static_cast<std::int64_t>(row / sequence * heads + head));
+            std::vector<double> weights, kept, d_weights;
+            double total = 0, mean = 0;
+            for (std::size_t other = seen; other <= row; ++other) {
+                const auto key = static_cast<std::int64_t>(other - first);
+                const bool is_kept =
+                    a.dropout.rate == 0 || dropout.is_kept(static_cast<std::int64_t>(row - first), key);
+                const double factor = a.dropout.rate == 0 ? 1 : static_cast<double>(dropout.factor());
+                weights.push_back(std::exp(dot(q, &qkv[place(other, 1)]) * scale));
+                total += weights.back();
+                kept.push_back(is_kept ? factor : 0);
+                d_weights.push_back(kept.back() * dot(d, &qkv[place(other, 2)]));
+            }
+            for (std::size_t i = 0; i < weights.size(); ++i) {
+                weights[i] /= total;
+                mean += weights[i] * d_weights[i];
+            }
+            for (std::size_t i = 0; i < weights.size(); ++i) {
+                const double slope = weights[i] * (d_weights[i] - mean) * scale;
+                const std::size_t key = place(seen + i, 1), value = place(seen + i, 2);
+                for (std::size_t at = 0; at < size; ++at) {
+                    slopes[place(row, 0) + at] += slope * qkv[key + at];
+                    slopes[key + at] += slope * q[at];
+                    slopes[value + at] += weights[i] * kept[i] * d[at];
+                }
+            }
+        }
+    return slopes;
+}
+
+// In bf16 a GPU makes the gradient in one pass over the scores where there are heads for all its SMs, as on the emulated one.
+TEST_P(SequenceOperationsTest, AttentionsGradientOfManyHeads) {
+    struct Case {
+        std::int64_t sequences, sequence, heads, size;
+        Dropout dropout = {};
+        std::set<std::int32_t> documents = {};
+    };
+    std::vector<Case> cases{{1, 70, 4, 64},
+                            {1, 193, 6, 8},
+                            {2, 100, 2, 20, {0.25f, 11, 100}},
+                            {1, 150, 4, 64, {0.5f, 9, 150}, {129}},
+                            {1, 257, 4, 24, {}, {3, 64, 65, 130, 250}}};
+    if (type() == Type::f32) cases.resize(1);  // it has no other way
+    for (const auto& [sequences, sequence, heads, size, dropout, documents] : cases) {
+        const std::int64_t columns = heads * size, rows = sequences * sequence;
+        const auto qkv = numbers(rows * 3 * columns, 13, -2, 2), dy = numbers(rows * columns, 14);
+        Attention shape{sequence, heads, dropout};
+        const Tensor in = flowing({rows, 3 * columns}, qkv), y = flowing({rows, columns}),
+                     d_y = flowing({rows, columns}, dy), sums = floats({rows, heads});
+        const auto starts = starts_of(sequences, sequence, documents);
+        const Tensor on_device = device().copy_of<std::int32_t>(Type::i32, {rows}, starts);
+        if (!documents.empty()) shape.starts = on_device.data<std::int32_t>();
+        device().attention(shape, in, y, sums);
+        const auto result = [&] {
+            const Tensor d_in = flowing({rows, 3 * columns});
+            device().attention_backward(shape, in, y, sums, d_y, d_in);
+            return values(d_in);
+        };
+        const auto slopes = result();
+        const auto expected =
+            attention_slopes(shape, widened(qkv), widened(dy), static_cast<std::size_t>(columns), starts);
+        const double largest =
+            std::abs(*std::ranges::max_element(expected, {}, [](double slope) { return std::abs(slope); }));
+        for (std::size_t i = 0; i < slopes.size(); ++i)
+            ASSERT_NEAR(slopes[i], expected[i], slope_tolerance(type()) * largest)
+                << "sequence of " << sequence << ", heads of " << size << ", part "
+                << i / static_cast<std::size_t>(columns) % 3 << " of token "
+                << i / static_cast<std::size_t>(3 * columns) << ", number "
+                << i % static_cast<std::size_t>(columns);
+        EXPECT_EQ(result(), slopes) << "the same bits";
+    }
+}
+
+// One after another of a block's heads, or another block's.
+TEST_P(SequenceOperationsTest, AttentionsGradientIsTheSameWhereverAHeadIs) {
+    constexpr std::int64_t kSequence = 70, kHeads = 4, kColumns = kHeads * 16, kRows = 2 * kSequence;
+    const auto qkv = numbers(kRows * 3 * kColumns, 16), dy = numbers(kRows * kColumns, 17);
+    // Of the sequences from `first` on.
+    const auto result = [&](std::int64_t first) {
+        const std::int64_t rows = kRows - first * kSequence;
+        const auto from = [&](const auto& all, std::int64_t columns) {
+            return flowing({rows, columns}, {all.begin() + first * kSequence * columns, all.end()});
+        };
+        const Tensor in = from(qkv, 3 * kColumns), y = flowing({rows, kColumns}),
+                     sums = floats({rows, kHeads}), d_in = flowing({rows, 3 * kColumns});
+        device().attention({kSequence, kHeads}, in, y, sums);
+        device().attention_backward({kSequence, kHeads}, in, y, sums, from(dy, kColumns), d_in);
+        return values(d_in);
+    };
+    const auto whole = result(0), second = result(1);
+    EXPECT_TRUE(std::equal(second.rbegin(), second.rend(), whole.rbegin()));
+}
+
 // A row's largest score is its own: with that of another row, its weights may all become zero.
 TEST_P(SequenceOperationsTest, AttentionOfQueriesOfVeryDifferentSizes) {
     constexpr std::int64_t kRows = 70, kColumns = 24;
@@ -576,7 +689,8 @@ TEST_P(SequenceOperationsTest, CrossEntropyOfLongRows) {
 
 TEST_P(SequenceOperationsTest, CrossEntropyOfClassesThatAreRuledOut) {
     constexpr float kRuledOut = -std::numeric_limits<float>::infinity();
-    for (const std::int64_t classes : {8, 2000, 13000}) {  // a row a thread, a block, and a block that keeps it
+    for (const std::int64_t classes :
+         {8, 2000, 13000}) {  // a row a thread, a block, and a block that keeps it
         std::vector<float> logits(static_cast<std::size_t>(classes), kRuledOut);
         logits[static_cast<std::size_t>(classes) - 1] = 3;
         logits[static_cast<std::size_t>(classes) - 2] = 3;

@@ -26,10 +26,11 @@ struct Head {
     const std::int32_t* starts;  // of the sequence; null: 0
     AttentionDropout dropout;
 
-    __device__ Head(const Attention& a, std::int64_t row_length, int own)
+    // `place`: among the parts of all heads.
+    __device__ Head(const Attention& a, std::int64_t row_length, std::int64_t own, unsigned place)
         : parts(static_cast<int>((a.sequence + own - 1) / own)),
-          part(static_cast<int>(blockIdx.x % static_cast<unsigned>(parts))),
-          item(blockIdx.x / static_cast<unsigned>(parts)),
+          part(static_cast<int>(place % static_cast<unsigned>(parts))),
+          item(place / static_cast<unsigned>(parts)),
           size(static_cast<int>(row_length / a.heads)),
           sequence(a.sequence),
           columns(row_length),
@@ -38,6 +39,8 @@ struct Head {
           sums(item * a.sequence),
           starts(a.starts != nullptr ? a.starts + first_row : nullptr),
           dropout(a, item) {}
+    __device__ Head(const Attention& a, std::int64_t row_length, int own)
+        : Head(a, row_length, own, blockIdx.x) {}
     // The first key that this query sees.
     __device__ int start(std::int64_t query) const {
         return starts != nullptr && query < sequence ? starts[query] : 0;

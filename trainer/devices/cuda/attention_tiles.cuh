@@ -121,4 +121,11 @@ __device__ void store(const SumPiece (&results)[kSums], float first_factor, floa
     }
 }
 
+// ---- on the host
+
+// Whether the heads' vectors in y's rows are aligned to 16 bytes and a multiple of them.
+inline bool vectors_in_packs(const Attention& a, const Tensor& y, std::initializer_list<const void*> places) {
+    return y.columns() / a.heads % 8 == 0 && in_packs(places);
+}
+
 }  // namespace dp::trainer::kernels

@@ -26,9 +26,6 @@
 namespace dp::trainer {
 namespace {
 
-// Bytes for our kernels. Layer norm's backward pass takes up to 5.5 MiB of them; an embedding's more than all, where a batch has more
-// than some 60 M numbers.
-constexpr std::int64_t kKernelsWorkspace = std::int64_t{8} << 20;
 constexpr std::int64_t kLargestHead = 128;
 
 // Whether GELU of this tensor can be fused into products. Only in bf16: cuBLASLt's tanh is not more precise
@@ -75,6 +72,7 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu, OperationL
         return refused(read);
     device->place_ = pci_address(index);
     device->most_shared_ = properties.sharedMemPerBlockOptin;
+    device->all_sms_ = properties.multiProcessorCount;
     device->model_ = std::string(properties.name) + ", sm_" + std::to_string(properties.major) +
                      std::to_string(properties.minor);
     const int capability = 10 * properties.major + properties.minor;
@@ -100,7 +98,7 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu, OperationL
     device->gemm_ = std::make_unique<Gemm>(*device);
     device->convolutions_ = std::make_unique<CudaConvolutions>(*device);
     // Now, because the estimate counts all of it, and growing it later waits for the GPU (cudaFree).
-    device->workspace_of(kKernelsWorkspace);
+    device->workspace_of(kernels_workspace(device->sms_or_all()));
     DP_TRY(device->status());
     if (log != nullptr)
         log->set_timeline(only_names ? name_ranges() : DP_TRY(open_timeline(device->stream_)));
@@ -118,6 +116,10 @@ CudaDevice::~CudaDevice() {
 
 int CudaDevice::sms() const {
     return partition_ ? partition_->sms() : 0;
+}
+
+int CudaDevice::sms_or_all() const {
+    return partition_ ? partition_->sms() : all_sms_;
 }
 
 // Without the number of the GPU: the fastest choices are the same on the next one.
@@ -172,7 +174,7 @@ void* CudaDevice::workspace_of(std::int64_t bytes) {
 }
 
 std::int64_t CudaDevice::workspace_bytes() const {
-    return Gemm::kWorkspace + kKernelsWorkspace;
+    return Gemm::kWorkspace + kernels_workspace(sms_or_all());
 }
 
 std::optional<std::int64_t> CudaDevice::available_memory(std::int64_t) const {
@@ -265,6 +267,11 @@ void CudaDevice::linear_gelu_backward_input(In dy, In w, In up, Out d_up) {
     const Product product{d_up.rows(), d_up.columns(), w.rows(), false, false, CUBLASLT_EPILOGUE_DGELU};
     if (fuses_gelu(up) && gemm_->multiply(product, dy, w, d_up, {.before_gelu = up})) return;
     Device::linear_gelu_backward_input(dy, w, up, d_up);
+}
+
+BackwardShape CudaDevice::backward_shape(const Attention& a, In y) const {
+    return {y.rows() / a.sequence * a.heads, a.sequence, y.columns() / a.heads, sms_or_all(),
+            static_cast<std::int64_t>(most_shared_)};
 }
 
 bool CudaDevice::fits(const Attention& a, In y) {

@@ -12,6 +12,7 @@
 
 #include "dp/dp.h"
 #include "trainer/base/communicator.hpp"
+#include "trainer/devices/attention_passes.hpp"
 #include "trainer/devices/cuda/upload_rooms.hpp"
 #include "trainer/devices/device.hpp"
 #include "trainer/devices/gpu_share.hpp"
@@ -105,7 +106,8 @@ class CudaDevice : public Device {
 
     // ---- for the other files of this folder
     cudaStream_t stream() const { return stream_; }
-    int sms() const;                                          // that the stream's kernels use; 0: all
+    int sms() const;  // that the stream's kernels use; 0: all
+    int sms_or_all() const;
     std::size_t most_shared() const { return most_shared_; }  // bytes of a block
 
     using Device::keep_failure;
@@ -156,6 +158,7 @@ class CudaDevice : public Device {
     std::unique_ptr<SmPartition> partition_;  // null: all SMs
     cudaStream_t stream_ = nullptr;           // partition_'s, or our own
     std::size_t most_shared_ = 0;
+    int all_sms_ = 0;
     std::unique_ptr<Gemm> gemm_;
     std::unique_ptr<CudaConvolutions> convolutions_;
     Tensor workspace_;
@@ -183,6 +186,9 @@ class CudaDevice : public Device {
     // On tensor cores (tensor_attention.cu); attention.cu has f32.
     void attention_bf16(const Attention& a, In qkv, Out y, Out sums);
     void attention_bf16_backward(const Attention& a, In qkv, In y, In sums, In dy, Out d_qkv);
+    // The same in one pass, where attention_passes.hpp says so (one_pass_attention.cu).
+    void attention_bf16_backward_in_one_pass(const Attention& a, In qkv, In y, In sums, In dy, Out d_qkv);
+    BackwardShape backward_shape(const Attention& a, In y) const;
     bool fits(const Attention& a, In y);
 };
 

@@ -8,6 +8,8 @@
 //
 // Scores, sums of exponentials and results accumulate in float; weights and score gradients are rounded to
 // bf16 where they are factors. Exponentials are powers of two of scores in units of log(2).
+#include "trainer/devices/attention_passes.hpp"
+#include "trainer/devices/cuda/attention_scores.cuh"
 #include "trainer/devices/cuda/attention_tiles.cuh"
 #include "trainer/devices/cuda/launching.cuh"
 #include "trainer/devices/cuda/tensor_core.cuh"
@@ -16,7 +18,7 @@ namespace dp::trainer {
 namespace kernels {
 namespace {
 
-constexpr float kLog2OfE = 1.4426950409f, kLogOf2 = 0.6931471806f;
+constexpr float kLogOf2 = 0.6931471806f;
 
 // The sum, or the maximum, over the four lanes that share a row; each lane gets the result.
 __device__ float row_sum(float value) {
@@ -26,67 +28,6 @@ __device__ float row_sum(float value) {
 __device__ float row_max(float value) {
     value = fmaxf(value, __shfl_xor_sync(0xFFFFFFFFu, value, 1));
     return fmaxf(value, __shfl_xor_sync(0xFFFFFFFFu, value, 2));
-}
-
-// Masks a warp's scores, whose rows are 16 queries and columns keys, or the reverse: keys after their query
-// get no weight. Only tiles on the diagonal need it.
-template <bool kRowsAreQueries, int kScores>
-__device__ void hide_later_keys(SumPiece (&scores)[kScores], std::int64_t first_row,
-                                std::int64_t first_column) {
-    const int apart = static_cast<int>(first_row - first_column);
-    if (kRowsAreQueries ? 8 * kScores - 1 <= apart : apart + 15 <= 0) return;
-#pragma unroll
-    for (int piece = 0; piece < kScores; ++piece) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const int row = apart + SumPiece::row(i), column = piece * 8 + SumPiece::column(i);
-            if (kRowsAreQueries ? column > row : column < row) scores[piece].at[i] = -INFINITY;
-        }
-    }
-}
-
-// The same of keys before the first one that their query sees, where documents begin within sequences. The rows are queries; `starts`: of
-// this lane's two.
-template <int kScores>
-__device__ void hide_earlier_keys(SumPiece (&scores)[kScores], const int (&starts)[2], std::int64_t first) {
-    const int apart[2] = {starts[0] - static_cast<int>(first), starts[1] - static_cast<int>(first)};
-    if (max(apart[0], apart[1]) <= 0) return;
-#pragma unroll
-    for (int piece = 0; piece < kScores; ++piece) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-            if (piece * 8 + SumPiece::column(i) < apart[i / 2]) scores[piece].at[i] = -INFINITY;
-    }
-}
-
-// Bit 4 piece + i says whether dropout keeps number i of that piece of a warp's scores, whose rows are 16
-// queries and columns keys, or the reverse.
-template <int kScores, bool kRowsAreQueries>
-__device__ unsigned kept_scores(const AttentionDropout& dropout, std::int64_t first_row,
-                                std::int64_t first_column) {
-    static_assert(4 * kScores <= 32);
-    const std::int64_t row = first_row + SumPiece::row(0);
-    unsigned kept = 0;
-#pragma unroll
-    for (int piece = 0; piece < kScores; piece += 2) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            const std::int64_t column = first_column + piece * 8 + SumPiece::column(i);
-            const std::uint64_t four =
-                kRowsAreQueries ? dropout.four(row, column) : dropout.four(column, row);
-#pragma unroll
-            for (int number = 0; number < 4; ++number) {
-                const int row_after = kRowsAreQueries ? number / 2 : number % 2;
-                const int column_after = kRowsAreQueries ? number % 2 : number / 2;
-                const int bit = 4 * (piece + column_after) + 2 * row_after + i;
-                kept |= static_cast<unsigned>(dropout.is_kept(four, number)) << bit;
-            }
-        }
-    }
-    return kept;
-}
-__device__ bool is_kept(unsigned kept, int piece, int i) {
-    return (kept >> (4 * piece + i) & 1) != 0;
 }
 
 template <int kSize, bool kDrops>
@@ -165,13 +106,6 @@ __global__ void __launch_bounds__(kThreadsOfBlock, Sizes<kSize>::kBlocks)
             sums[head.sums + query] = largest[own_row] * scale * kLogOf2 + logf(sum[own_row]);
     }
 }
-
-// What the keys' kernel needs of a query: the logarithm of its sum of exponentials, in units of log(2), Σ dy y, and the first key that it
-// sees.
-struct alignas(16) QueryFacts {
-    float log_sum, product;
-    int start;
-};
 
 // The gradients of the queries, and `facts`, laid out as sums is.
 template <int kSize, bool kDrops>
@@ -300,11 +234,6 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
     store(d_values, factor, factor, in_qkv(head, d_qkv, 2, own, packs));
 }
 
-// Whether the heads' vectors in y's rows are aligned to 16 bytes and a multiple of them.
-bool vectors_in_packs(const Attention& a, const Tensor& y, std::initializer_list<const void*> places) {
-    return y.columns() / a.heads % 8 == 0 && in_packs(places);
-}
-
 }  // namespace
 }  // namespace kernels
 
@@ -319,6 +248,8 @@ void CudaDevice::attention_bf16(const Attention& a, In qkv, Out y, Out sums) {
 }
 
 void CudaDevice::attention_bf16_backward(const Attention& a, In qkv, In y, In sums, In dy, Out d_qkv) {
+    if (takes_one_pass(backward_shape(a, y)))
+        return attention_bf16_backward_in_one_pass(a, qkv, y, sums, dy, d_qkv);
     constexpr const char* kWhat = "the gradient of attention";
     auto* facts = workspace<QueryFacts>(y.rows() * a.heads);
     const bool packs =

@@ -51,6 +51,15 @@ __device__ LeftPiece left_piece(const __nv_bfloat16* matrix) {
     return piece;
 }
 
+// Loads the 16 x 16 left factor whose columns are the 16 rows that begin at `matrix`.
+template <int kStride>
+__device__ LeftPiece left_from_columns(const __nv_bfloat16* matrix) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    LeftPiece piece;
+    load_matrices_transposed(piece.at, matrix + (lane / 16 * 8 + lane % 8) * kStride + lane % 16 / 8 * 8);
+    return piece;
+}
+
 // Loads the right factor whose columns are the 16 rows that begin at `matrix`.
 template <int kStride>
 __device__ RightPieces right_from_rows(const __nv_bfloat16* matrix) {

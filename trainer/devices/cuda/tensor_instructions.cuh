@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The PTX instructions that tensor_core.cuh, attention_tiles.cuh, tensor_attention.cu and loss_kernels.cu use; all our inline
-// PTX is here. All lanes of a warp call them. The tests' emulated GPU replaces this file (tests/unit/trainer/cuda_emulator).
+// The PTX instructions that tensor_core.cuh, attention_tiles.cuh, the kernels of attention in bf16 and loss_kernels.cu use; all our
+// inline PTX is here. All lanes of a warp call them. The tests' emulated GPU replaces this file (tests/unit/trainer/cuda_emulator).
 #pragma once
 
 #include <cuda_bf16.h>

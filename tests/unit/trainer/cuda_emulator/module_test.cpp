@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the CUDA module decides: how NCCL reduces a tensor, in which words a GPU is refused, into how many parts rows are split, and which are kept.
+// What the CUDA module decides: how NCCL reduces a tensor, in which words a GPU is refused, into how many parts rows are split,
+// which rows are kept, and in how many passes attention's gradient is made.
 #include <gtest/gtest.h>
 
 #include <array>
 #include <utility>
 
+#include "trainer/devices/attention_passes.hpp"
 #include "trainer/devices/cuda/nccl_types.hpp"
 #include "trainer/devices/cuda/refusals.hpp"
 #include "trainer/devices/cuda/row_parts.hpp"
@@ -114,6 +116,50 @@ TEST(SharedRows, AreThoseThatCachesDoNotHoldAndABlockDoes) {
                                                      {50257, 2, 0, 0}})
         EXPECT_EQ(kernels::bytes_of_kept_row(numbers, size, most), bytes)
             << numbers << ", " << size << ", " << most;
+}
+
+TEST(BackwardPasses, AreOneWhereThereAreHeadsForAllSms) {
+    constexpr std::int64_t kH100 = 227 << 10, kA100 = 163 << 10, kL40 = 99 << 10;
+    struct Case {
+        BackwardShape shape;
+        bool is_one;
+        std::int64_t room = 0;
+    };
+    constexpr std::int64_t kFacts = 1024 * 16, kOfBlock = 1024 * 64 * 4 + kFacts;
+    for (
+        const auto& [shape, is_one, room] :
+        {Case{{768, 1024, 64, 132, kH100}, true, 264 * kOfBlock},
+         {{768, 1024, 64, 108, kA100}, true, 216 * kOfBlock},
+         {{768, 1024, 64, 142, kL40}, false},
+         {{768, 1024, 65, 132, kH100}, false},
+         {{768, 1024, 64, 132, 2 * 76928 - 1025}, false},
+         {{768, 1024, 64, 132, 2 * 76928 - 1024}, true, 264 * kOfBlock},
+         {{768, 1024, 33, 132, kH100}, true, 264 * kOfBlock},
+         {{768, 1024, 32, 132, kH100}, true, 264 * (1024 * 32 * 4 + kFacts)},
+         {{384, 1024, 64, 132, kH100}, true, 264 * kOfBlock},
+         // Sequences for which the workspace has no room, and shorter heads, or few of them, for which it has.
+         {{768, 1025, 64, 132, kH100}, false},
+         {{768, 1920, 32, 132, kH100}, true, 264 * 1920 * (32 * 4 + 16)},
+         {{132, 2048, 64, 132, kH100}, true, 132 * 2048 * (64 * 4 + 16)},
+         // Some SMs have one block, and the others two.
+         {{192, 1024, 64, 132, kH100}, false},
+         {{132, 1024, 64, 132, kH100}, true, 132 * kOfBlock},
+         {{12, 1024, 64, 132, kH100}, false},
+         // Most of a group of keys is later than the queries.
+         {{264, 64, 64, 132, kH100}, false},
+         {{264, 65, 64, 132, kH100}, true, 264 * 128 * (64 * 4 + 16)},
+         // The emulated GPU, in tests of operations.
+         {{4, 70, 64, 2, kH100}, true, 4 * 128 * (64 * 4 + 16)},
+         {{6, 193, 8, 2, kH100}, true, 4 * 256 * (32 * 4 + 16)}}) {
+        EXPECT_EQ(takes_one_pass(shape), is_one) << shape.heads << " heads of " << shape.size << ", "
+                                                 << shape.sequence << ", " << shape.most_shared;
+        if (!is_one) continue;
+        EXPECT_EQ(one_pass_blocks(shape) * one_pass_room(shape), room)
+            << shape.heads << " heads of " << shape.size << ", " << shape.sequence;
+    }
+    EXPECT_EQ(one_pass_shared(64), 75904);
+    EXPECT_EQ(kernels_workspace(132), 264 * kOfBlock);
+    EXPECT_EQ(kernels_workspace(2), 8 << 20);
 }
 
 }  // namespace
