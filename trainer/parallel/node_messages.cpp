@@ -82,7 +82,7 @@ Result<std::byte*> NodeMessages::memory_of(std::size_t from, std::size_t to, Lan
     return known.memory.get();
 }
 
-// Gives the place as much room at the end of the file; the receiver may still have its old memory mapped, but does not read it again.
+// Gives the place as much room at the end of the file; the receiver may still have its old memory mapped, but does not read it.
 Result<void> NodeMessages::enlarge(Place& place, std::uint64_t bytes) {
     const int file = files_[me_].get();
     const std::uint64_t room = pages_of(bytes);

@@ -2,10 +2,10 @@
 //
 // Messages between two ranks of a node, in memory that they share. Used by message_communicator.cpp.
 //
-// Each rank has an unnamed file (memfd), which the others map. In it are, for each other rank and lane, places for two messages: the
-// sender copies its tensor to one and goes on, the receiver copies it from there. A sender that is further ahead waits. A place is as
-// large as the largest message it has had. The kernel frees all of it with the last process. No locks: a rank may be killed at any
-// instruction.
+// Each rank has an unnamed file (memfd), which the others map. In it are, for each other rank and lane, places for two messages:
+// the sender copies its tensor to one and goes on, the receiver copies it from there. A sender that is further ahead waits. A place
+// is as large as the largest message it has had. The kernel frees all of it with the last process. No locks: a rank may be killed
+// at any instruction.
 #pragma once
 
 #include <array>

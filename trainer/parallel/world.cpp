@@ -334,8 +334,8 @@ Result<SharedNodes> World::share_memory(const Group& group) {
     return shared;
 }
 
-// As well, of the stages of a pipeline: if a node has several, they send each other messages in shared memory. Only some may send to
-// other nodes, so all connect now; on one node nobody does, or all when they begin.
+// Of the stages of a pipeline: if a node has several, they send each other messages in shared memory. Only some may send to other
+// nodes, so all connect now; on one node nobody does, or all when they begin.
 Result<std::unique_ptr<Communicator>> World::send_in_memory(const Group& group) {
     const NodeSetting setting = DP_TRY(setting_of(group));
     auto world = context_->world().nodes == 1 ? mesh(group) : make_gloo(DP_TRY(mesh_of(*context_, group)));

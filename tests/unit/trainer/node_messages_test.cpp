@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages between ranks of a node, in memory that they share: of any size, in their order, as threads and as processes; and what happens
-// when one of them dies, does not come or does not want.
+// Messages between ranks of a node, in memory that they share: of any size, in their order, as threads and as processes; and what
+// happens when one of them dies, does not come or does not want.
 #include "trainer/parallel/node_messages.hpp"
 
 #include <fcntl.h>

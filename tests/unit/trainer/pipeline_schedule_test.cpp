@@ -90,8 +90,8 @@ struct Message {
     bool operator==(const Message&) const = default;
 };
 
-// The stages of a pipeline, each in its order, with messages that end only when they are taken, as Gloo's do, and of each lane as many
-// on their way as a node's memory has places for.
+// The stages of a pipeline, each in its order, with messages that end only when they are taken, as Gloo's do, and of each lane as
+// many on their way as a node's memory has places for.
 class Pipeline {
  public:
     Pipeline(Passes passes, std::size_t places) : passes_(passes), places_(places) {
