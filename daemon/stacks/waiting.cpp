@@ -15,7 +15,7 @@ namespace dp::stacks {
 namespace {
 
 // Functions of libraries by which ranks wait for each other, or for a GPU on which such a collective runs: how their names begin.
-constexpr std::array<std::string_view, 29> kWaits = {"nccl",
+constexpr std::array<std::string_view, 30> kWaits = {"nccl",
                                                      "pnccl",
                                                      "c10d::",
                                                      "gloo::",
@@ -33,6 +33,7 @@ constexpr std::array<std::string_view, 29> kWaits = {"nccl",
                                                      "dp_wait",
                                                      "dp::trainer::Background::finish",
                                                      "dp::trainer::NodeBarrier::wait",
+                                                     "dp::trainer::NodeMessages::wait",
                                                      "cuCtxSynchronize",
                                                      "cuEventSynchronize",
                                                      "cuMemcpyDtoH",

@@ -80,7 +80,7 @@ class Communicator {
     virtual Tensor result_of(const Tensor& tensor) { return tensor; }
 
     // ---- between two ranks: messages of a lane arrive in the order in which they were begun. Where there is no such thing, an error.
-    // Begins to send: nobody writes to the tensor before wait_send().
+    // Begins to send: nobody writes to the tensor before wait_send(). May wait while two messages of the lane are on their way there.
     virtual Result<void> start_send(const Tensor& /*tensor*/, std::int64_t /*to*/, Lane /*lane*/) {
         return fail(Fault::world, "no messages between two ranks here");
     }

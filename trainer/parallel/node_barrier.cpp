@@ -2,32 +2,14 @@
 #include "trainer/parallel/node_barrier.hpp"
 
 #include <fmt/format.h>
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include <climits>
-#include <ctime>
 
 #include "base/awake.hpp"
+#include "trainer/parallel/shared_word.hpp"
 
 namespace dp::trainer {
 namespace {
 
-using Word = std::atomic<std::uint32_t>;
-static_assert(Word::is_always_lock_free && sizeof(Word) == sizeof(std::uint32_t));
-
 constexpr std::uint32_t kBroken = 1, kRound = 2;
-
-// std::atomic::wait works for threads of one process only; this works for all processes that map the word.
-void wait_for_change(Word& word, std::uint32_t from, std::chrono::milliseconds most) {
-    const timespec time{most.count() / 1000, most.count() % 1000 * 1'000'000};
-    syscall(SYS_futex, &word, FUTEX_WAIT, from, &time, nullptr, 0);
-}
-
-void wake_all(Word& word) {
-    syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
 
 tl::unexpected<Error> broken() {
     return fail(Fault::world,

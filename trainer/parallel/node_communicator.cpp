@@ -8,7 +8,6 @@
 #include <cstring>
 #include <optional>
 #include <span>
-#include <sstream>
 
 #include "trainer/base/node_place.hpp"
 #include "trainer/parallel/background.hpp"
@@ -346,62 +345,29 @@ class NodeCommunicator final : public Communicator {
     }
 };
 
-std::string message_of(const Result<void>& done) {
-    return done ? "" : done.error().message;
-}
-
-// Of the first rank that has one; "" if none has.
-std::string first_problem(const std::vector<std::string>& of_all) {
-    for (std::size_t rank = 0; rank < of_all.size(); ++rank)
-        if (!of_all[rank].empty()) return fmt::format("rank {}: {}", rank, of_all[rank]);
-    return "";
-}
-
 }  // namespace
 
 Result<SharedNodes> share_nodes(std::unique_ptr<Communicator> world, const NodeSetting& setting) {
-    const auto wanted = setting.unwanted.empty() ? Result<void>() : fail(Fault::world, setting.unwanted);
-    auto memory = wanted.and_then(NodeMemory::make);
-    auto sockets = memory.and_then([](const auto&) { return PeerSockets::open(); });
-    const SocketName name = sockets ? sockets->name() : SocketName{};
-    const auto opened = sockets.map([](const auto&) {});
-    const auto of_all = DP_TRY(
-        setting.gather(fmt::format("{} {} {} {}", setting.node, name[0], name[1], message_of(opened))));
-
-    std::vector<std::int64_t> nodes;
-    std::vector<SocketName> names_of_all;
-    std::vector<std::string> problems;
-    for (const std::string& said : of_all) {
-        std::istringstream words(said);
-        words >> nodes.emplace_back() >> names_of_all.emplace_back()[0] >> names_of_all.back()[1];
-        std::getline(words >> std::ws, problems.emplace_back());
-    }
-    const NodePlace place = place_among(nodes, world->rank());
+    std::shared_ptr<NodeMemory> memory;
+    const OwnFile own{
+        [&](const NodePlace&) -> Result<int> {
+            memory = DP_TRY(NodeMemory::make());
+            return memory->file();
+        },
+        [&](std::vector<Fd> others, std::size_t me) { return memory->add_others(std::move(others), me); }};
+    auto files = DP_TRY(exchange_files(setting, world->rank(), own));
+    const NodePlace& place = files.place;
     const auto peer = place.peer_before(world->rank());
     world->set_peer(peer);
-    if (!place.is_any_shared) return SharedNodes{std::move(world), ""};
-    std::vector<SocketName> names;
-    for (const std::uint32_t rank : place.local_ranks) names.push_back(names_of_all[rank]);
-    const auto me = static_cast<std::size_t>(place.local_rank);
+    if (!files.are_shared()) return SharedNodes{std::move(world), std::move(files.why_not)};
 
-    // Each step follows only if the one before it succeeded on all ranks.
-    const auto send = [&] { return sockets->send_fd(names, me, (*memory)->file()); };
-    const auto accept = [&]() -> Result<void> {
-        auto files = DP_TRY(sockets->accept_fds(names.size(), me));
-        return (*memory)->add_others(std::move(files), me);
-    };
-    std::string problem = first_problem(problems);
-    if (problem.empty()) problem = first_problem(DP_TRY(setting.gather(message_of(send()))));
-    if (problem.empty()) problem = first_problem(DP_TRY(setting.gather(message_of(accept()))));
-    if (!problem.empty()) return SharedNodes{std::move(world), problem};
-
-    auto made = std::make_unique<NodeCommunicator>(std::move(world), std::move(nodes), place, setting,
-                                                   *memory, std::move(*sockets));
+    auto made = std::make_unique<NodeCommunicator>(std::move(world), std::move(files.node_of_rank), place,
+                                                   setting, memory, std::move(*files.sockets));
     made->set_peer(peer);
     DP_TRY(made->start(setting));
-    SharedMemory of_device{[memory = *memory](std::size_t bytes) { return memory->allocate(bytes); },
-                           [memory = *memory](std::size_t bytes) { return memory->allocate_of_node(bytes); },
-                           static_cast<std::int64_t>(names.size())};
+    SharedMemory of_device{[memory](std::size_t bytes) { return memory->allocate(bytes); },
+                           [memory](std::size_t bytes) { return memory->allocate_of_node(bytes); },
+                           static_cast<std::int64_t>(place.local_ranks.size())};
     return SharedNodes{std::move(made), "", std::move(of_device)};
 }
 

@@ -5,35 +5,14 @@
 // rank on the other nodes. What is equal on all ranks (sums, parameters, optimizer) exists once per node.
 #pragma once
 
-#include <gloo/context.h>
-
-#include <chrono>
-#include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "trainer/base/communicator.hpp"
 #include "trainer/devices/device.hpp"
+#include "trainer/parallel/node_files.hpp"
 
 namespace dp::trainer {
-
-// What it needs from the world. The tests have a world of threads.
-struct NodeSetting {
-    std::int64_t node = 0;  // this rank's: a number that the ranks of its node have, and no other rank
-    // Connects these ranks of the world, one per node, which all call; makes a new mesh for each name.
-    std::function<Result<std::shared_ptr<::gloo::Context>>(const std::string& name,
-                                                           std::vector<std::uint32_t> ranks)>
-        connect;
-    // Every rank's text, by rank. Every rank calls.
-    std::function<Result<std::vector<std::string>>(const std::string& mine)> gather;
-    // While its result lives, calls the given function once the world is being ended. May be empty.
-    std::function<std::shared_ptr<void>(std::function<void()>)> on_end;
-    std::string unwanted;  // why this rank does not want to share memory; "" if it does
-    // Of a collective, as long as Gloo's: it waits for the slowest rank. A death is noticed at once.
-    std::chrono::milliseconds timeout = std::chrono::minutes(30);
-};
 
 struct SharedNodes {
     std::unique_ptr<Communicator> communicator;

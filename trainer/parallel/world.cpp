@@ -18,6 +18,7 @@
 #include "trainer/parallel/connected_later.hpp"
 #include "trainer/parallel/gloo.hpp"
 #include "trainer/parallel/host_staged.hpp"
+#include "trainer/parallel/message_communicator.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -244,8 +245,7 @@ Result<Groups> World::divide(Device& device, const ModelParallel& parallel) {
         groups.tensor =
             DP_TRY(share_memory({"trainer/tensor", parallel.group_of(Dimension::tensor, rank)})).communicator;
     if (parallel.pipeline > 1)
-        groups.pipeline =
-            make_gloo(DP_TRY(mesh_of(*context_, {kPipeline, parallel.group_of(Dimension::pipeline, rank)})));
+        groups.pipeline = DP_TRY(send_in_memory({kPipeline, parallel.group_of(Dimension::pipeline, rank)}));
     return groups;
 }
 
@@ -294,8 +294,8 @@ Result<std::optional<std::int64_t>> World::peer_elsewhere() {
     return place_among(nodes, here.rank).peer_before(here.rank);
 }
 
-// The communicator of a group, which all of it call for: if a node has several of its ranks, they all-reduce in shared memory.
-Result<SharedNodes> World::share_memory(const Group& group) {
+// For the ranks of a group, which all of them call for.
+Result<NodeSetting> World::setting_of(const Group& group) {
     NodeSetting setting;
     setting.node = context_->world().node_rank;
     const auto members = members_of(*context_, group);
@@ -317,11 +317,31 @@ Result<SharedNodes> World::share_memory(const Group& group) {
     };
     if (const char* wanted = std::getenv(kNodeMemoryVariable); wanted && std::string_view(wanted) == "0")
         setting.unwanted = fmt::format("{}=0", kNodeMemoryVariable);
-    auto shared = DP_TRY(share_nodes(mesh(group), setting));
+    return setting;
+}
+
+void World::note_why(const SharedNodes& shared) {
     if (!shared.why_not.empty())
         note_ =
             fmt::format("ranks of a node share no memory, and reduce through Gloo alone: {}", shared.why_not);
+}
+
+// The communicator of a group, which all of it call for: if a node has several of its ranks, they all-reduce in shared memory.
+Result<SharedNodes> World::share_memory(const Group& group) {
+    const NodeSetting setting = DP_TRY(setting_of(group));
+    auto shared = DP_TRY(share_nodes(mesh(group), setting));
+    note_why(shared);
     return shared;
+}
+
+// Of the stages of a pipeline: if a node has several, they send each other messages in shared memory. Only some may send to other
+// nodes, so all connect now; on one node nobody does, or all when they begin.
+Result<std::unique_ptr<Communicator>> World::send_in_memory(const Group& group) {
+    const NodeSetting setting = DP_TRY(setting_of(group));
+    auto world = context_->world().nodes == 1 ? mesh(group) : make_gloo(DP_TRY(mesh_of(*context_, group)));
+    auto shared = DP_TRY(share_messages(std::move(world), setting));
+    note_why(shared);
+    return std::move(shared.communicator);
 }
 
 }  // namespace dp::trainer

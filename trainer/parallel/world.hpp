@@ -83,7 +83,10 @@ class World {
     explicit World(std::optional<Context> context) : context_(std::move(context)) {}
     Result<std::optional<std::int64_t>> peer_elsewhere();
     std::unique_ptr<Communicator> mesh(const Group& group);
+    Result<NodeSetting> setting_of(const Group& group);
+    void note_why(const SharedNodes& shared);
     Result<SharedNodes> share_memory(const Group& group);
+    Result<std::unique_ptr<Communicator>> send_in_memory(const Group& group);
     Result<Groups> divide(Device& device, const ModelParallel& parallel);
     Result<Groups> divide_on_gpus(Device& device, bool shares_gpu, const ModelParallel& parallel,
                                   StageMessages messages);

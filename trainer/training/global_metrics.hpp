@@ -101,7 +101,7 @@ class GlobalMetrics {
         };
         return {[this, &stages, rank_of](const Tensor& tensor, Side to) {
                     const Lane lane = to == Side::after ? Lane::activations : Lane::gradients;
-                    communicate([&] { return stages.start_send(tensor, rank_of(to), lane); });
+                    wait([&] { return stages.start_send(tensor, rank_of(to), lane); });
                 },
                 [this, &stages](const Tensor& tensor) { wait([&] { return stages.wait_send(tensor); }); },
                 [this, &stages, rank_of](const Tensor& tensor, Side from) {

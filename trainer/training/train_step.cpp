@@ -187,7 +187,7 @@ Result<void> TrainStep::make_gradients(const SampleChoice& samples, std::int64_t
     }
     times.waited += ranks.seconds_waited() - waited;
     DP_TRY(copied_.agree(gradients_));
-    return add_other_end();
+    return add_other_end(times);
 }
 
 // The samples of a micro-batch of step `number`, gathered again for its backward pass where other micro-batches were in between.
@@ -231,8 +231,9 @@ const Parameter* TrainStep::shared_parameter() const {
 
 // First and last stage add the other's part of that parameter's gradient to their own, piece by piece, once each has the sum of all
 // samples: so both get the same bits, because a sum of two numbers does not depend on their order. What ranks of a node have once, each
-// adds to a part of, after all of them have sent it.
-Result<void> TrainStep::add_other_end() {
+// adds to a part of, after all of them have sent it. The last stage waits here for the first one's last backward pass, so this is a part of
+// the bubble; other stages wait for it in the next step.
+Result<void> TrainStep::add_other_end(PassTimes& times) {
     const Parameter* shared = shared_parameter();
     if (shared == nullptr) return {};
     run_.observer.on_phase(Phase::communication);
@@ -246,7 +247,11 @@ Result<void> TrainStep::add_other_end() {
         const Tensor mine = gradients_.view(shared->first + done, {numbers}),
                      theirs = exchanged_.first_rows(numbers);
         DP_TRY(stages.start_send(mine, other, is_first ? Lane::activations : Lane::gradients));
+        const auto start = std::chrono::steady_clock::now();
         DP_TRY(stages.receive(theirs, other, is_first ? Lane::gradients : Lane::activations));
+        const double waited = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        times.seconds += waited;
+        times.waited += waited;
         DP_TRY(stages.wait_send(mine));
         DP_TRY(run_.ranks.data.node_barrier());
         const Shard part = share.part_of(numbers);

@@ -123,7 +123,7 @@ class TrainStep {
 
     void make_sum();
     const Parameter* shared_parameter() const;
-    Result<void> add_other_end();
+    Result<void> add_other_end(PassTimes& times);
     Result<Batch> batch_of(const Turn& turn, const SampleChoice& samples, std::int64_t number);
     void pass(const Turn& turn, const Batch& batch);
     void keep_gradients(const Turn& turn);

@@ -90,6 +90,7 @@ TEST(Waiting, WhoWaitsForAThreadOfItsOwn) {
 
 TEST(Waiting, LibrariesAndTheTrainersOwnBarrierWait) {
     for (const char* name : {"dp_barrier", "dp::trainer::NodeBarrier::wait(std::chrono::seconds)",
+                             "dp::trainer::NodeMessages::wait(std::function<bool ()> const&)",
                              "dp::trainer::Background::finish", "ncclAllReduce", "gloo::barrier"})
         EXPECT_TRUE(waits_for_others({name, "trainer", 0})) << name;
     EXPECT_FALSE(waits_for_others({"dp::trainer::Background::run", "trainer", 0}));

@@ -40,9 +40,9 @@ inline std::shared_ptr<::gloo::Context> connect(::gloo::rendezvous::Store& store
     return mesh;
 }
 
-// A rank of a world in which each has this node.
-inline Result<SharedNodes> join_nodes(::gloo::rendezvous::Store& store, const std::vector<int>& nodes,
-                                      int rank, Device& device, NodeSetting setting = {}) {
+// Of a rank of a world in which each has this node.
+inline NodeSetting setting_of(::gloo::rendezvous::Store& store, const std::vector<int>& nodes, int rank,
+                              NodeSetting setting) {
     setting.node = nodes[static_cast<std::size_t>(rank)];
     setting.connect =
         [&store, rank](const std::string& what,
@@ -64,6 +64,12 @@ inline Result<SharedNodes> join_nodes(::gloo::rendezvous::Store& store, const st
         }
         return Result<std::vector<std::string>>(std::move(all));
     };
+    return setting;
+}
+
+inline Result<SharedNodes> join_nodes(::gloo::rendezvous::Store& store, const std::vector<int>& nodes,
+                                      int rank, Device& device, NodeSetting setting = {}) {
+    setting = setting_of(store, nodes, rank, std::move(setting));
     auto shared = share_nodes(make_gloo(connect(store, "world", rank, nodes.size())), setting);
     if (shared && shared->memory.of_rank) device.set_shared_memory(shared->memory);
     return shared;

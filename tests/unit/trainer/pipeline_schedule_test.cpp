@@ -8,6 +8,8 @@
 #include <set>
 #include <string>
 
+#include "trainer/parallel/node_messages.hpp"
+
 namespace dp::trainer {
 namespace {
 
@@ -88,10 +90,11 @@ struct Message {
     bool operator==(const Message&) const = default;
 };
 
-// The stages of a pipeline, each in its order, with messages that end only when they are taken: as Gloo's do.
+// The stages of a pipeline, each in its order, with messages that end only when they are taken, as Gloo's do, and of each lane as
+// many on their way as a node's memory has places for.
 class Pipeline {
  public:
-    explicit Pipeline(Passes passes) : passes_(passes) {
+    Pipeline(Passes passes, std::size_t places) : passes_(passes), places_(places) {
         for (; passes.stage < passes.stages; ++passes.stage) {
             stages_.emplace_back();
             stages_.back().turns = turns_of(passes);
@@ -120,6 +123,7 @@ class Pipeline {
         std::size_t turn = 0;
     };
     Passes passes_;
+    std::size_t places_;
     std::vector<Stage> stages_;
 
     Stage& at(std::size_t stage) { return stages_[stage % stages_.size()]; }
@@ -142,7 +146,7 @@ class Pipeline {
         Stage& after = at(number + 1);
         if (turn.forward) {
             auto& sent = here.sent[static_cast<std::size_t>(turn.slot)];
-            if (waits(sent, after.activations)) return false;
+            if (waits(sent, after.activations) || after.activations.size() == places_) return false;
             if (!(is_first && turn.chunk == 0) && !take(here.activations, turn)) return false;
             if (!(is_last && turn.chunk + 1 == passes_.chunks)) {
                 sent = Message{turn.micro_batch, turn.chunk + (is_last ? 1 : 0)};
@@ -150,7 +154,7 @@ class Pipeline {
             }
         } else {
             auto& sent = here.gradients_sent[here.turn % here.gradients_sent.size()];
-            if (waits(sent, before.gradients)) return false;
+            if (waits(sent, before.gradients) || before.gradients.size() == places_) return false;
             if (!(is_last && turn.chunk + 1 == passes_.chunks) && !take(here.gradients, turn)) return false;
             if (!(is_first && turn.chunk == 0)) {
                 sent = Message{turn.micro_batch, turn.chunk - (is_first ? 1 : 0)};
@@ -165,7 +169,7 @@ class Pipeline {
 
 TEST(PipelineSchedule, ComesToItsEndWithMessagesThatWaitToBeTaken) {
     for (const Passes& passes : small_ones())
-        EXPECT_TRUE(Pipeline(passes).ends())
+        EXPECT_TRUE(Pipeline(passes, NodeMessages::kPlaces).ends())
             << name_of(passes.schedule) << ", " << passes.stages << " stages, " << passes.chunks
             << " chunks, " << passes.micro_batches << " micro-batches";
 }
