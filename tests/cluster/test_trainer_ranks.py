@@ -91,6 +91,7 @@ MAY_DIFFER = {
     "--data": None,
     "--tokenizer": None,  # gpt's, and its tokens are compared
     "--device": "--device=cpu",
+    "--cuda-graphs": "--cuda-graphs=on",
     "--data-parallel": "--data-parallel=on",
     "--memory-limit": "--memory-limit=2GiB",
     "--cache-dir": "--cache-dir=ranks/cache",

@@ -193,6 +193,23 @@ resumes() {
 }
 gpu_test "a checkpoint continues to the same bits" resumes
 
+# Whatever is captured, the bits are the same; and what a step takes without graphs and with them.
+graphs() { # MODEL
+    local mode words=(--model="$1" --device=cuda "${data_options[@]}")
+    for mode in off on; do
+        train "graphs-$mode" "$gpus" "${words[@]}" --steps=40 --cuda-graphs=$mode
+        train "graphs-speed-$mode" 1 measure-performance "${words[@]}" --cuda-graphs=$mode
+    done
+    if grep -q 'call by call' "$work/graphs-on.log"; then
+        miss "$(grep 'call by call' "$work/graphs-on.log")"
+    elif [ -n "$(field graphs-off parameters_hash)" ] && [ "$(field graphs-off parameters_hash)" = "$(field graphs-on parameters_hash)" ]; then
+        pass "parameters $(field graphs-on parameters_hash); samples/s $(field graphs-speed-off samples_per_second), with graphs $(field graphs-speed-on samples_per_second)"
+    else
+        miss "$(field graphs-off parameters_hash) against $(field graphs-on parameters_hash): $(tail_of graphs-off) $(tail_of graphs-on)"
+    fi
+}
+for model in cnn ffn; do gpu_test "$model: the same bits with CUDA graphs" graphs $model; done
+
 # One line, with what would help; and the next program has the whole GPU again.
 out_of_memory() {
     local code line

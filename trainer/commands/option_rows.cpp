@@ -230,6 +230,9 @@ void add_data_and_device(OptionList& list, Options& o) {
              kIdentity);
     list.add("--device", o.device.choice, device_choice(), "auto: a GPU if there is one (default: auto)",
              own_of_a_rank("the devices that are opened are compared"));
+    list.add("--cuda-graphs", o.device.cuda_graphs, one_of<bool>({{"on", true}, {"off", false}}),
+             "on a GPU, launch together what steps repeat (default: off)",
+             own_of_a_rank("the results are the same"));
     // A bare --data-parallel, as the SN10 tutorial writes it, means on.
     list.add("--data-parallel", o.device.data_parallel,
              one_of<DataParallel>(

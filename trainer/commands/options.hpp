@@ -46,6 +46,7 @@ struct DeviceOptions {
     DataParallel data_parallel = DataParallel::automatic;
     std::optional<std::int64_t> memory_limit;  // bytes
     bool deterministic = false;
+    bool cuda_graphs = false;
 };
 
 struct OutputOptions {

@@ -11,6 +11,7 @@
 #include "trainer/compile/cache.hpp"
 #include "trainer/data/image_arrays.hpp"
 #include "trainer/data/tokenizer.hpp"
+#include "trainer/devices/step_capture.hpp"
 #include "trainer/memory/available.hpp"
 #include "trainer/models/freezing.hpp"
 #include "trainer/models/gpt.hpp"
@@ -320,6 +321,8 @@ Result<OpenedDevice> open_device_of(const Options& options, const LaunchContext&
     auto opened = DP_TRY(open_device(options.device.choice, here.gpu, threads_for(here), log));
     if (options.device.memory_limit) opened.device->memory().set_limit(*options.device.memory_limit);
     opened.device->set_deterministic(options.device.deterministic);
+    if (auto* steps = dynamic_cast<StepCapture*>(opened.device.get()))
+        steps->set_capture(options.device.cuda_graphs);
     return opened;
 }
 

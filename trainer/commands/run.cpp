@@ -21,6 +21,7 @@
 #include "trainer/commands/watching.hpp"
 #include "trainer/compile/compiled.hpp"
 #include "trainer/devices/cpu/cpu.hpp"
+#include "trainer/devices/step_capture.hpp"
 #include "trainer/memory/available.hpp"
 #include "trainer/models/freezing.hpp"
 #include "trainer/parallel/agreement.hpp"
@@ -269,6 +270,12 @@ struct Run {
         if (!outcome) return tl::unexpected(with_advice(outcome.error(), device, memory));
         facts.memory_peak = device.memory().peak();
         tell_end(*outcome);
+        const auto* const steps = dynamic_cast<const StepCapture*>(&device);
+        if (steps != nullptr && !steps->refusal().empty())
+            report.line(
+                fmt::format("--cuda-graphs=on: the GPU's steps are queued call by call, because CUDA "
+                            "refuses to capture them: {}",
+                            steps->refusal()));
 
         watching.on_phase(Phase::checkpoint);
         // Files first, so that the summary stays the last line.

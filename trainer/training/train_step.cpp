@@ -45,6 +45,7 @@ Optimizer optimizer_of(const TrainingContext& run, const Shard& node_part) {
 
 TrainStep::TrainStep(const TrainingContext& run)
     : run_(run),
+      capture_(dynamic_cast<StepCapture*>(&run.device)),
       samples_(run.device, run.data.train, 0, run.data.train.count, run.settings.batch,
                type_of(run.settings.precision)),
       node_part_(run.ranks.data.node_share().value_or(NodeShare{}).part_of(values_of(run.model))),
@@ -82,6 +83,7 @@ void TrainStep::make_sum() {
 }
 
 Result<void> TrainStep::step(const SampleChoice& samples, std::int64_t number, const GlobalMetrics& ranks) {
+    const MarkedStep marked(capture_);
     DP_TRY(make_gradients(samples, number, ranks));
     if (skips_bad_steps_) {
         settle();  // the last step: the number of this one depends on it

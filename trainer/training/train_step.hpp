@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trainer/checkpoint/manifest.hpp"
+#include "trainer/devices/step_capture.hpp"
 #include "trainer/training/context.hpp"
 #include "trainer/training/copied_gradients.hpp"
 #include "trainer/training/device_samples.hpp"
@@ -80,6 +81,7 @@ class TrainStep {
 
  private:
     const TrainingContext& run_;
+    StepCapture* const capture_;  // the device, if it is one
     DeviceSamples samples_;
     Shard node_part_;  // of the values, that this rank looks after for its node
     // With --deterministic, where the communicator can: micro-batch by micro-batch, and of each in the order of the ranks.

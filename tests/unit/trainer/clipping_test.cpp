@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "devices.hpp"
+#include "trainer/devices/step_capture.hpp"
 #include "trainer/training/training.hpp"
 
 namespace dp::trainer {
@@ -123,8 +124,6 @@ TEST_P(ClippingTest, ADownloadHasWhatTheTensorHadWhenItWasStarted) {
     download->start(tensor);  // nobody waits for it
 }
 
-INSTANTIATE_ON_EACH_DEVICE(ClippingTest);
-
 class Nobody final : public Observer {};
 
 Dataset with_infinite_targets(const std::vector<std::size_t>& of_samples) {
@@ -169,6 +168,32 @@ TEST(SkippedSteps, AreTheSameWhetherTheHostWaitsForThemOrNot) {
         }
 }
 
+// Captured steps: a skipped one leaves the number of Adam's next step as it was, of which the graphs know nothing.
+TEST_P(ClippingTest, SkipsTheSameStepsWhereTheyAreCaptured) {
+    std::vector<std::size_t> some;
+    for (std::size_t i = 0; i < 1000; i += 3) some.push_back(i);
+    const Dataset data = with_infinite_targets(some);
+    const ModelInfo& info = *find_model("linear");
+    Settings settings;
+    settings.batch = 2;
+    settings.max_steps = 10;
+    settings.clip = 0.05;
+    auto* const steps = dynamic_cast<StepCapture*>(&device());
+    std::vector<std::uint64_t> hashes;
+    for (const bool captured : {false, true}) {
+        if (steps != nullptr) steps->set_capture(captured);
+        const auto model = info.make({});
+        SingleCommunicator alone;
+        Nobody nobody;
+        const auto outcome = train(info, *model, data, settings, device(), alone, nobody);
+        ASSERT_TRUE(outcome) << outcome.error().message;
+        EXPECT_GT(outcome->skipped, 2);
+        EXPECT_LT(outcome->skipped, 8);
+        hashes.push_back(outcome->parameters_hash);
+    }
+    EXPECT_EQ(hashes[0], hashes[1]);
+}
+
 TEST(SkippedSteps, TheTenthInARowEndsTheTrainingAtThatStep) {
     std::vector<std::size_t> all(1000);
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
@@ -191,6 +216,8 @@ TEST(SkippedSteps, TheTenthInARowEndsTheTrainingAtThatStep) {
               "step 10: for 10 steps in a row the gradients were NaN or infinite;");
     EXPECT_EQ(steps.last, 9);
 }
+
+INSTANTIATE_ON_EACH_DEVICE(ClippingTest);
 
 }  // namespace
 }  // namespace dp::trainer

@@ -78,6 +78,7 @@ const std::map<std::string, Words> kTried{
     {"--tokenizer", {"--tokenizer=t.json"}},
     {"--samples", {"--samples=1000"}},
     {"--device", {"--device=cpu"}},
+    {"--cuda-graphs", {"--cuda-graphs=on"}},
     {"--data-parallel", {"--data-parallel=off"}},
     {"--memory-limit", {"--memory-limit=2GiB"}},
     {"--cache-dir", {"--cache-dir=/elsewhere"}},

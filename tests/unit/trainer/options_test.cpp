@@ -131,6 +131,9 @@ TEST(Options, PrecisionAndDeterminismArrive) {
     EXPECT_EQ(precision({"info", "--bf16"}), Precision::bf16);
     EXPECT_FALSE(options({}).device.deterministic);
     EXPECT_TRUE(options({"--deterministic"}).device.deterministic);
+    EXPECT_FALSE(options({}).device.cuda_graphs);
+    EXPECT_TRUE(options({"--cuda-graphs=on"}).device.cuda_graphs);
+    EXPECT_FALSE(options({"--cuda-graphs=off"}).device.cuda_graphs);
     EXPECT_THAT(parse_options({"--precision=fp16"}).text, HasSubstr("'fp16' is not one of fp32, bf16"));
     EXPECT_THAT(parse_options({"--bf16", "--precision=fp32"}).text, HasSubstr("--precision excludes --bf16"));
     EXPECT_EQ(parse_options({"--bf16", "--precision=fp32"}).code, 2);

@@ -119,6 +119,35 @@ bool choose(Type type, std::size_t most, Performance& chosen, Ask ask, Operands.
     return place.has_value();
 }
 
+// As captured_step.hpp has it, of a plan, which stays as it is.
+template <typename Function, typename Algorithm, typename One, typename Other, typename Result>
+struct ConvolutionCall {
+    cudnnHandle_t handle;
+    Function function;
+    bool is_bf16;
+    cudnnConvolutionDescriptor_t convolution;
+    const Algorithm* algorithm;
+    One of_one;
+    const void* one;
+    Other of_other;
+    const void* other;
+    void* room;
+    Result of_result;
+    void* result;
+
+    int queue() const {
+        // The math type is a property of the descriptor that all three directions share. fp32 keeps what
+        // describe() set, because cuDNN's "default" would be TF32.
+        auto status = CUDNN_STATUS_SUCCESS;
+        if (is_bf16) status = cudnn().cudnnSetConvolutionMathType(convolution, algorithm->mathType);
+        if (status != CUDNN_STATUS_SUCCESS) return status;
+        return function(handle, &kOne, of_one, one, of_other, other, convolution, algorithm->algo, room,
+                        algorithm->memory, &kZero, of_result, result);
+    }
+    bool is_like(const ConvolutionCall& other_call) const { return algorithm == other_call.algorithm; }
+    bool operator==(const ConvolutionCall&) const = default;
+};
+
 }  // namespace
 
 // Ignores results: the process is about to end, or the device has failed already.
@@ -235,13 +264,10 @@ void CudaConvolutions::run(const Convolution& c, In batch, const char* what, Alg
     };
     const auto *from_one = input(one), *from_other = input(other);
     auto* to = place_of(result);
-    // The math type is a property of the descriptor that all three directions share. fp32 keeps what
-    // describe() set, because cuDNN's "default" would be TF32.
-    auto status = CUDNN_STATUS_SUCCESS;
-    if (p.type == Type::bf16) status = cudnn().cudnnSetConvolutionMathType(p.convolution, chosen.mathType);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = function(handle_, &kOne, p.*of_one, from_one, p.*of_other, from_other, p.convolution,
-                          chosen.algo, room, chosen.memory, &kZero, p.*of_result, to);
+    const ConvolutionCall<Function, Algorithm, One, Other, Result> call{
+        handle_,  function,    p.type == Type::bf16, p.convolution, &chosen,      p.*of_one,
+        from_one, p.*of_other, from_other,           room,          p.*of_result, to};
+    const auto status = static_cast<cudnnStatus_t>(device_.step().queue(call));
     if (status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED) device_.memory().note_exhausted();
     if (const auto ran = done(status, what); !ran) device_.keep_failure(ran.error().message);
     if (result.type() != p.type)

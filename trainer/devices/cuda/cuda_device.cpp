@@ -62,6 +62,7 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu, OperationL
     const bool only_names = log == nullptr && has_nvtx_tool();
     if (only_names) log = &nobody_reads;
     std::unique_ptr<CudaDevice> device(log == nullptr ? new CudaDevice : new Profiled<CudaDevice>(*log));
+    device->is_logged_ = log != nullptr;  // operation by operation
     int count = 0;
     if (const auto found = cudaGetDeviceCount(&count); found != cudaSuccess || count == 0)
         return refused(found);
@@ -142,7 +143,12 @@ bool CudaDevice::check(cudaError_t result, const char* what) {
 }
 
 void CudaDevice::synchronize() {
-    if (!failed()) check(cudaStreamSynchronize(stream_), "waiting for the GPU");
+    if (!failed()) check(cudaStreamSynchronize(stream()), "waiting for the GPU");
+}
+
+// Whoever measures algorithms makes calls in between.
+void CudaDevice::begin_step() {
+    if (captures_ && !choices().is_measuring()) step_.begin(stream_);
 }
 
 std::unique_ptr<Timestamps> CudaDevice::make_timestamps() {
@@ -160,8 +166,11 @@ std::shared_ptr<void> CudaDevice::allocate(std::size_t bytes) {
         return nullptr;
     }
     if (!check(result, "allocating memory")) return nullptr;
-    check(cudaMemsetAsync(memory, 0, rounded, stream_), "clearing memory");
-    return {memory, cudaFree};
+    check(cudaMemsetAsync(memory, 0, rounded, stream()), "clearing memory");
+    return {memory, [this](void* place) {
+                step_.flush();
+                cudaFree(place);
+            }};
 }
 
 void* CudaDevice::workspace_of(std::int64_t bytes) {
@@ -187,16 +196,16 @@ void CudaDevice::upload(const void* from, Out to) {
     if (to.bytes() == 0) return;
     const bool has_room = uploads_.has_room_for(to.bytes());
     if (failed()) return;
-    if (has_room && !check(uploads_.copy(from, to.bytes(), stream_, &from), "waiting for copies to the GPU"))
+    if (has_room && !check(uploads_.copy(from, to.bytes(), stream(), &from), "waiting for copies to the GPU"))
         return;
-    check(cudaMemcpyAsync(to.data<void>(), from, to.bytes(), cudaMemcpyHostToDevice, stream_),
+    check(cudaMemcpyAsync(to.data<void>(), from, to.bytes(), cudaMemcpyHostToDevice, stream()),
           "copying to the GPU");
     if (!has_room) synchronize();  // the caller may use the memory for something else
 }
 
 void CudaDevice::download(In from, void* to) {
     if (failed() || from.bytes() == 0) return;
-    check(cudaMemcpyAsync(to, from.data<void>(), from.bytes(), cudaMemcpyDeviceToHost, stream_),
+    check(cudaMemcpyAsync(to, from.data<void>(), from.bytes(), cudaMemcpyDeviceToHost, stream()),
           "copying from the GPU");
     synchronize();
 }
@@ -206,7 +215,9 @@ std::unique_ptr<Download> CudaDevice::make_download(std::size_t bytes) {
 }
 
 void CudaDevice::zero(Out tensor) {
-    if (!failed()) check(cudaMemsetAsync(tensor.data<void>(), 0, tensor.bytes(), stream_), "clearing memory");
+    if (failed()) return;
+    const MemoryClear call{tensor.data<void>(), tensor.bytes(), stream_};
+    check(static_cast<cudaError_t>(step_.queue(call)), "clearing memory");
 }
 
 void CudaDevice::linear(In x, In w, In b, Activation activation, Out y) {

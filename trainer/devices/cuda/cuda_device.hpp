@@ -13,10 +13,12 @@
 #include "dp/dp.h"
 #include "trainer/base/communicator.hpp"
 #include "trainer/devices/attention_passes.hpp"
+#include "trainer/devices/cuda/captured_step.hpp"
 #include "trainer/devices/cuda/upload_rooms.hpp"
 #include "trainer/devices/device.hpp"
 #include "trainer/devices/gpu_share.hpp"
 #include "trainer/devices/nccl_group.hpp"
+#include "trainer/devices/step_capture.hpp"
 
 namespace dp::trainer {
 
@@ -25,12 +27,17 @@ class Gemm;
 class OperationLog;
 class SmPartition;
 
-class CudaDevice : public Device {
+class CudaDevice : public Device, public StepCapture {
  public:
     // Opens that GPU, limited to the share's SMs if the share is a part of it and the driver can do that. With a log, which
     // must outlive it, its operations are logged, with the GPU's own times. For a tool of NVIDIA's, they are named.
     static Result<std::unique_ptr<Device>> open(const GpuShare& gpu, OperationLog* log);
     ~CudaDevice() override;
+
+    void set_capture(bool on) override { captures_ = on && !is_logged_; }
+    void begin_step() override;
+    void end_step() override { step_.end(); }
+    const std::string& refusal() const override { return step_.refusal(); }
 
     // NCCL between the ranks of the group, on this device's stream; both must outlive it.
     Result<std::unique_ptr<Communicator>> open_nccl(dp_context* context, const NcclGroup& group);
@@ -105,7 +112,14 @@ class CudaDevice : public Device {
     void adam(InOut parameters, In gradients, InOut m, InOut v, AdamStep step, Out copy) override;
 
     // ---- for the other files of this folder
-    cudaStream_t stream() const { return stream_; }
+    // For whoever queues on it, or waits for it: what the calls of a step are still to queue is queued by then.
+    cudaStream_t stream() {
+        step_.flush();
+        return stream_;
+    }
+    // As captured_step.hpp has it, on this stream.
+    CapturedStep& step() { return step_; }
+    cudaStream_t stream_of_step() const { return stream_; }
     int sms() const;  // that the stream's kernels use; 0: all
     int sms_or_all() const;
     std::size_t most_shared() const { return most_shared_; }  // bytes of a block
@@ -124,19 +138,10 @@ class CudaDevice : public Device {
     template <typename... Parameters, typename... Arguments>
     void launch_with(std::size_t shared, const char* what, void (*kernel)(Parameters...), dim3 blocks,
                      dim3 threads, const Arguments&... arguments) {
-        // Without it a kernel may have 48 KiB, its own among them.
-        if (failed() ||
-            (shared > 0 && !check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                                       cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                       static_cast<int>(shared)),
-                                  what)))
-            return;
-        cudaLaunchConfig_t config{};
-        config.dynamicSmemBytes = shared;
-        config.gridDim = blocks;
-        config.blockDim = threads;
-        config.stream = stream_;
-        check(cudaLaunchKernelEx(&config, kernel, parameter<Parameters>(arguments)...), what);
+        if (failed()) return;
+        const KernelLaunch<Parameters...> call{kernel, blocks,  threads,
+                                               shared, stream_, {parameter<Parameters>(arguments)...}};
+        check(static_cast<cudaError_t>(step_.queue(call)), what);
     }
 
     // Room for `count` T that lasts for one operation: parts of sums, copies in another type. Aligned to 256
@@ -155,6 +160,7 @@ class CudaDevice : public Device {
 
  private:
     std::string model_, description_, place_;
+    bool is_logged_ = false, captures_ = false;
     std::unique_ptr<SmPartition> partition_;  // null: all SMs
     cudaStream_t stream_ = nullptr;           // partition_'s, or our own
     std::size_t most_shared_ = 0;
@@ -163,6 +169,7 @@ class CudaDevice : public Device {
     std::unique_ptr<CudaConvolutions> convolutions_;
     Tensor workspace_;
     UploadRooms uploads_;
+    CapturedStep step_{*this};
 
     std::shared_ptr<void> allocate(std::size_t bytes) override;
     void* workspace_of(std::int64_t bytes);

@@ -83,7 +83,7 @@ bool Gemm::describe(const Case& asked, const Extras& extras, Plan& plan) {
            (sms == 0 || set(plan, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, sms)) &&
            (!extras.bias || set(plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, result)) &&
            (!extras.before_gelu || set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, asked.length_c)) &&
-           point_to(extras, plan) &&
+           ok(point_to(extras.bias.data<void>(), extras.before_gelu.data<void>(), plan), kDescribing) &&
            layout(plan.a, factors, p.stored_rows_a(), p.stored_columns_a(), asked.length_a) &&
            layout(plan.b, factors, p.stored_rows_b(), p.stored_columns_b(), asked.length_b) &&
            layout(plan.c, result, p.rows, p.columns, asked.length_c);
@@ -94,10 +94,23 @@ bool Gemm::set(const Plan& plan, cublasLtMatmulDescAttributes_t attribute, const
     return ok(cublasLtMatmulDescSetAttribute(plan.operation, attribute, &value, sizeof value), kDescribing);
 }
 
-bool Gemm::point_to(const Extras& extras, const Plan& plan) {
-    return (!extras.bias || set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, extras.bias.data<void>())) &&
-           (!extras.before_gelu ||
-            set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, extras.before_gelu.data<void>()));
+cublasStatus_t Gemm::point_to(const void* bias, const void* before_gelu, const Plan& plan) {
+    const auto point = [&](cublasLtMatmulDescAttributes_t attribute, const void* place) {
+        return place == nullptr
+                   ? CUBLAS_STATUS_SUCCESS
+                   : cublasLtMatmulDescSetAttribute(plan.operation, attribute, &place, sizeof place);
+    };
+    const cublasStatus_t result = point(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    return result != CUBLAS_STATUS_SUCCESS ? result
+                                           : point(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, before_gelu);
+}
+
+int Gemm::Call::queue() const {
+    if (const auto pointed = point_to(bias, before_gelu, *plan); pointed != CUBLAS_STATUS_SUCCESS)
+        return pointed;
+    const float one = 1;
+    return cublasLtMatmul(handle, plan->operation, &one, b, plan->b, a, plan->a, &beta, before, plan->c, c,
+                          plan->c, &plan->algorithm, workspace, kWorkspace, stream);
 }
 
 std::vector<cublasLtMatmulHeuristicResult_t> Gemm::guesses(std::uint32_t alignment, Plan& plan) {
@@ -217,12 +230,18 @@ bool Gemm::multiply(const Product& p, In a, In b, Out c, const Extras& extras) {
         return false;
     }
     constexpr const char* kWhat = "a matrix product";
-    const float one = 1, beta = extras.added ? 1.0f : 0.0f;
-    if (!point_to(extras, plan)) return false;
-    const cublasStatus_t result =
-        cublasLtMatmul(handle_, plan.operation, &one, b.data<void>(), plan.b, a.data<void>(), plan.a, &beta,
-                       before.data<void>(), plan.c, c.data<void>(), plan.c, &plan.algorithm,
-                       workspace_.data<void>(), kWorkspace, device_.stream());
+    const Call call{handle_,
+                    &plan,
+                    a.data<void>(),
+                    b.data<void>(),
+                    before.data<void>(),
+                    c.data<void>(),
+                    extras.bias.data<void>(),
+                    extras.before_gelu.data<void>(),
+                    extras.added ? 1.0f : 0.0f,
+                    workspace_.data<void>(),
+                    device_.stream_of_step()};
+    const auto result = static_cast<cublasStatus_t>(device_.step().queue(call));
     if (result == CUBLAS_STATUS_NOT_SUPPORTED && p.epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
         plan.status = result;  // offered, and refused when it is taken
         return false;

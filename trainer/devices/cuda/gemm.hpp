@@ -74,6 +74,21 @@ class Gemm {
         cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED;  // whether there is an algorithm
     };
 
+    // As captured_step.hpp has it; a plan is never changed once it is used.
+    struct Call {
+        cublasLtHandle_t handle;
+        const Plan* plan;
+        const void *a, *b, *before;
+        void *c, *bias, *before_gelu;
+        float beta;
+        void* workspace;
+        cudaStream_t stream;
+
+        int queue() const;
+        bool is_like(const Call& other) const { return plan == other.plan; }
+        bool operator==(const Call&) const = default;
+    };
+
     CudaDevice& device_;
     cublasLtHandle_t handle_ = nullptr;
     Tensor workspace_;
@@ -86,8 +101,8 @@ class Gemm {
     bool describe(const Case& asked, const Extras& extras, Plan& plan);
     template <typename Value>
     bool set(const Plan& plan, cublasLtMatmulDescAttributes_t attribute, const Value& value);
-    // Sets the extras' addresses, which may differ each time.
-    bool point_to(const Extras& extras, const Plan& plan);
+    // Sets the extras' addresses, which may differ each time; null: there is none.
+    static cublasStatus_t point_to(const void* bias, const void* before_gelu, const Plan& plan);
     // cuBLASLt's best guess; while `trainer compile` measures, all its guesses.
     std::vector<cublasLtMatmulHeuristicResult_t> guesses(std::uint32_t alignment, Plan& plan);
     void choose_algorithm(const Case& asked, In a, In b, In c, const Extras& extras, Plan& plan);

@@ -155,6 +155,7 @@ struct AdamNumbers {
     float *m, *v;
     Bf16* copy;  // or null
 
+    bool operator==(const AdamNumbers&) const = default;
     template <int kWidth>
     __device__ void update(std::int64_t at, const AdamStep& step, float factor) const {
         auto values = read_pack<kWidth>(parameters + at), first = read_pack<kWidth>(m + at),

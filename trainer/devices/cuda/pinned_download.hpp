@@ -51,6 +51,7 @@ class PinnedDownload final : public Download {
     }
 
     std::span<const std::byte> wait() override {
+        device_.step().flush();  // so that the GPU is not idle meanwhile
         if (is_under_way_ && copied_ != nullptr)
             device_.check(cudaEventSynchronize(copied_), "waiting for a copy from the GPU");
         else if (is_under_way_)

@@ -386,8 +386,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation_h
                           d,
                           static_cast<char*>(workspace),
                           workspace_bytes};
-    dp::cuda_emulator::queue(dp::cuda_emulator::Did::kernel, stream, {"a matrix product"}, product.ranges(),
-                             product);
-    return CUBLAS_STATUS_SUCCESS;
+    const cudaError_t queued = dp::cuda_emulator::queue(dp::cuda_emulator::Did::kernel, stream,
+                                                        {"a matrix product"}, product.ranges(), product);
+    return queued == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 }

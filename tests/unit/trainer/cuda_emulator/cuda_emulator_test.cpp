@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -468,6 +469,97 @@ TEST_F(CudaEmulatorStreamsDeathTest, AStreamMayWaitByWayOfAThird) {
     cudaStreamSynchronize(third);
     EXPECT_EQ(b.values(), std::vector<int>(32, 1));
     cudaStreamDestroy(third);
+}
+
+TEST_F(CudaEmulatorStreams, AGraphRunsEachTimeItIsLaunchedWithTheArgumentsOfItsCapture) {
+    const Memory<int> a(32), b(32);
+    const int* from = a.first();
+    cudaMemsetAsync(b.first(), 0, 128, one_);
+    cudaStreamBeginCapture(one_, cudaStreamCaptureModeThreadLocal);
+    cudaMemsetAsync(a.first(), 0, 128, one_);
+    queue_add(one_, from, a.first());
+    queue_add(one_, from, b.first());
+    from = nullptr;
+    cudaGraph_t graph = nullptr;
+    ASSERT_EQ(cudaStreamEndCapture(one_, &graph), cudaSuccess);
+    cudaGraphExec_t executable = nullptr;
+    ASSERT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
+    cudaGraphDestroy(graph);
+    cudaStreamSynchronize(one_);
+    EXPECT_EQ(b.values(), std::vector<int>(32, 0)) << "a capture runs nothing";
+    for (int i = 0; i < 2; ++i) {
+        cudaMemsetAsync(b.first(), 0, 128, one_);
+        cudaStreamSynchronize(one_);
+        EXPECT_EQ(cudaGraphLaunch(executable, one_), cudaSuccess);
+        EXPECT_EQ(b.values(), std::vector<int>(32, 0)) << "it is late, as all is";
+        if (i == 1) cudaGraphExecDestroy(executable);  // while it runs
+        cudaStreamSynchronize(one_);
+        EXPECT_EQ(b.values(), std::vector<int>(32, 2));
+    }
+}
+
+TEST_F(CudaEmulatorStreams, ACaptureFailsWithWhatMayNotBeCalledMeanwhile) {
+    const Memory<int> a(32);
+    cudaEvent_t before = nullptr;
+    cudaEventCreateWithFlags(&before, cudaEventDisableTiming);
+    cudaEventRecord(before, one_);
+    int number = 0;
+    void* place = nullptr;
+    const auto launch_on_legacy = [&] { return launch(add_kernel, 1, 32, a.first(), a.first()); };
+    struct Case {
+        std::function<cudaError_t()> call;
+        cudaError_t result;
+    };
+    const std::vector<Case> cases{
+        {[&] { return cudaStreamSynchronize(one_); }, cudaErrorStreamCaptureUnsupported},
+        {[&] { return cudaMalloc(&place, 4); }, cudaErrorStreamCaptureUnsupported},
+        {[&] { return cudaFree(a.first()); }, cudaErrorStreamCaptureUnsupported},
+        {[&] { return cudaHostAlloc(&place, 4, cudaHostAllocDefault); }, cudaErrorStreamCaptureUnsupported},
+        {[&] { return cudaEventQuery(before); }, cudaErrorStreamCaptureUnsupported},
+        {[&] { return cudaEventSynchronize(before); }, cudaErrorStreamCaptureUnsupported},
+        {[&] { return cudaStreamWaitEvent(one_, before, 0); }, cudaErrorStreamCaptureIsolation},
+        {[&] {
+             cudaEventRecord(event_, one_);
+             return cudaEventQuery(event_);
+         },
+         cudaErrorCapturedEvent},
+        {launch_on_legacy, cudaErrorStreamCaptureImplicit},
+        {[&] { return cudaMemcpyAsync(&number, a.first(), 4, cudaMemcpyDeviceToHost, one_); },
+         cudaErrorStreamCaptureUnsupported},
+    };
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+        cudaStreamBeginCapture(one_, cudaStreamCaptureModeThreadLocal);
+        EXPECT_EQ(cases[i].call(), cases[i].result) << i;
+        EXPECT_EQ(cudaMemsetAsync(a.first(), 0, 128, one_), cudaErrorStreamCaptureInvalidated) << i;
+        cudaGraph_t graph = nullptr;
+        EXPECT_EQ(cudaStreamEndCapture(one_, &graph), cudaErrorStreamCaptureInvalidated) << i;
+        EXPECT_EQ(graph, nullptr);
+    }
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaStreamEndCapture(one_, &graph), cudaErrorIllegalState);
+    EXPECT_EQ(cudaStreamSynchronize(one_), cudaSuccess) << "as ever, once it has ended";
+    cudaGetLastError();
+    cudaEventDestroy(before);
+}
+
+TEST_F(CudaEmulatorStreams, ACaptureFailsWhereAStreamDoesNotComeBack) {
+    const Memory<int> a(32), b(32);
+    for (const bool joins : {false, true}) {
+        cudaStreamBeginCapture(one_, cudaStreamCaptureModeThreadLocal);
+        cudaMemsetAsync(a.first(), 0, 128, one_);
+        cudaEventRecord(event_, one_);
+        cudaStreamWaitEvent(other_, event_, 0);
+        queue_add(other_, a.first(), b.first());
+        cudaEventRecord(event_, other_);
+        if (joins) cudaStreamWaitEvent(one_, event_, 0);
+        cudaGraph_t graph = nullptr;
+        EXPECT_EQ(cudaStreamEndCapture(one_, &graph), joins ? cudaSuccess : cudaErrorStreamCaptureUnjoined);
+        EXPECT_EQ(graph != nullptr, joins);
+        cudaGraphDestroy(graph);
+    }
+    cudaGetLastError();
+    cudaEventRecord(event_, one_);
+    EXPECT_EQ(cudaStreamWaitEvent(other_, event_, 0), cudaSuccess);
 }
 
 }  // namespace

@@ -78,8 +78,7 @@ DP_UNWATCHED cudaError_t launch_kernel(const cudaLaunchConfig_t* config, void (*
                                    DP_UNWATCHED { (*static_cast<const decltype(call)*>(what))(); };
         run(blocks, threads, {kBody, &call, function, &beside_shared, DP_IS_WATCHED, launched});
     };
-    queue(Did::kernel, config->stream, {"kernel", function}, std::move(ranges), work);
-    return result;
+    return queue(Did::kernel, config->stream, {"kernel", function}, std::move(ranges), work);
 }
 
 // The value of lane `from`, in each lane.

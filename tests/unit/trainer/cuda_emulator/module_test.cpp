@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the CUDA module decides: how NCCL reduces a tensor, in which words a GPU is refused, into how many parts rows are split,
-// which rows are kept, and in how many passes attention's gradient is made.
+// What the CUDA module decides: how NCCL reduces a tensor, in which words a GPU is refused, into how many parts rows are split, which
+// are kept, in how many passes attention's gradient is made, and which calls of a step are captured together.
 #include <gtest/gtest.h>
 
 #include <array>
 #include <utility>
 
 #include "trainer/devices/attention_passes.hpp"
+#include "trainer/devices/cuda/captured_step.hpp"
 #include "trainer/devices/cuda/nccl_types.hpp"
 #include "trainer/devices/cuda/refusals.hpp"
 #include "trainer/devices/cuda/row_parts.hpp"
@@ -22,6 +23,26 @@ TEST(NcclTypes, AreThoseOfTheTensorsAndNoOthers) {
     EXPECT_EQ(type_to_reduce(Type::i64), ncclInt64);
     EXPECT_EQ(type_to_reduce(Type::bf16), ncclBfloat16);
     for (const Type type : {Type::u8, Type::u16, Type::i32}) EXPECT_EQ(type_to_reduce(type), std::nullopt);
+}
+
+TEST(CapturedCalls, AreThoseThatFollowEachOtherAndStayAsTheyAre) {
+    constexpr CallFacts kSame{false, false}, kApart{true, false}, kChanges{false, true}, kBoth{true, true};
+    struct Case {
+        std::vector<CallFacts> calls;
+        std::vector<CallRun> runs;
+    };
+    for (const auto& [calls, runs] : std::vector<Case>{
+             {{}, {}},
+             {{kApart}, {}},
+             {{kApart, kSame}, {{0, 2}}},
+             {{kApart, kSame, kApart, kSame, kSame}, {{0, 2}, {2, 5}}},
+             {{kApart, kSame, kApart}, {{0, 2}}},
+             {{kBoth, kChanges, kSame, kSame, kChanges, kSame}, {{2, 4}}},
+             {{kApart, kSame, kChanges, kSame, kSame}, {{0, 2}, {3, 5}}},
+             {{kSame, kBoth, kSame, kSame, kBoth}, {{2, 4}}},
+             {{kChanges, kApart, kSame}, {{1, 3}}},
+         })
+        EXPECT_EQ(runs_of(calls), runs);
 }
 
 TEST(Refusals, SayWhatToDo) {

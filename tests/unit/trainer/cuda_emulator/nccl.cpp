@@ -39,6 +39,7 @@
 #include <vector>
 
 #include "activity.hpp"
+#include "graphs.hpp"
 #include "races.hpp"
 #include "streams.hpp"
 
@@ -327,7 +328,9 @@ struct ncclComm {
 
     // `head.bytes`: of what this rank brings. The result has `size` bytes.
     ncclResult_t queue(const Head& head, const void* from, void* to, std::size_t size, cudaStream_t stream) {
+        if (refuse_on(stream) != cudaSuccess) return ncclInvalidUsage;
         if (!begin(head.kind, head.bytes, rank_)) return ncclUnhandledCudaError;
+        count_launch();
         const bool brings = head.kind != Kind::broadcast || head.rank == static_cast<unsigned>(rank_);
         order_work(stream, {name_of(head.kind)}, {{from, brings ? head.bytes : 0, false}, {to, size, true}},
                    this);

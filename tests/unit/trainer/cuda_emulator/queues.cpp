@@ -13,6 +13,8 @@
 #include <string>
 #include <utility>
 
+#include "graphs.hpp"
+
 namespace dp::cuda_emulator {
 namespace {
 
@@ -122,10 +124,15 @@ void set_late(bool late) {
     mode().is_late = late;
 }
 
-void queue(Did what, cudaStream_t stream, Name name, std::vector<Range> ranges, std::function<void()> work) {
+cudaError_t queue(Did what, cudaStream_t stream, Name name, std::vector<Range> ranges,
+                  std::function<void()> work) {
+    cudaError_t result = cudaSuccess;
+    if (keep_if_captured(stream, {what, name, ranges, work}, result)) return result;
+    count_launch();
     if (!are_late()) {
         const Doing doing(what, stream);
-        return work();
+        work();
+        return cudaSuccess;
     }
     order_work(stream, name, std::move(ranges));
     Queues& all = queues();
@@ -133,8 +140,9 @@ void queue(Did what, cudaStream_t stream, Name name, std::vector<Range> ranges, 
     After after = begin_work(stream);
     const std::uint64_t number = after.back().count + 1;
     all.streams[stream].push_back({number, std::move(after), Activity(what, stream), std::move(work)});
-    if (!mode().seed || all.is_running || all.random() % kCalls != 0) return;
+    if (!mode().seed || all.is_running || all.random() % kCalls != 0) return cudaSuccess;
     if (const auto next = chosen(all, nullptr)) run_next(all, lock, *next);
+    return cudaSuccess;
 }
 
 bool run_one_of(const After& works) {

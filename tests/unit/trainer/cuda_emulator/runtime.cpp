@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "blocks.hpp"
+#include "graphs.hpp"
 #include "queues.hpp"
 #include "shadow.hpp"
 #include "streams.hpp"
@@ -72,6 +73,11 @@ cudaError_t noted(cudaError_t result) {
     return result;
 }
 
+// By the host; a stream that is captured has none.
+cudaError_t refuse_to_copy(cudaMemcpyKind kind, cudaStream_t stream) {
+    return kind == cudaMemcpyDeviceToDevice ? cudaSuccess : refuse_on(stream);
+}
+
 }  // namespace
 
 void note(cudaError_t result) {
@@ -94,6 +100,7 @@ using namespace dp::cuda_emulator;
 extern "C" {
 
 cudaError_t cudaMalloc(void** place, std::size_t bytes) {
+    if (const cudaError_t refused = refuse_in_thread(); refused != cudaSuccess) return refused;
     const std::lock_guard lock(memory_mutex);
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     if (bytes > size_of_memory() - allocated) return noted(cudaErrorMemoryAllocation);
@@ -115,6 +122,7 @@ cudaError_t cudaMalloc(void** place, std::size_t bytes) {
 
 cudaError_t cudaFree(void* place) {
     if (place == nullptr) return cudaSuccess;
+    if (const cudaError_t refused = refuse_in_thread(); refused != cudaSuccess) return refused;
     do_copies();
     wait_for_late();
     const std::lock_guard lock(memory_mutex);
@@ -145,9 +153,10 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 // from pageable memory it might be staged first).
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
+    if (const cudaError_t refused = refuse_to_copy(kind, stream); refused != cudaSuccess) return refused;
     const auto copy = [=] { std::memcpy(to, from, bytes); };
     if (kind == cudaMemcpyDeviceToDevice) {
-        queue(Did::copy, stream, {"a copy"}, {{from, bytes, false}, {to, bytes, true}}, copy);
+        return queue(Did::copy, stream, {"a copy"}, {{from, bytes, false}, {to, bytes, true}}, copy);
     } else if (kind == cudaMemcpyDeviceToHost) {
         const bool returns_at_once = are_late() && is_pinned(to);
         if (returns_at_once) std::memset(to, kFresh, bytes);
@@ -175,13 +184,13 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
-    queue(Did::clear, stream, {"what clears memory"}, {{to, bytes, true}},
-          [=] { std::memset(to, value, bytes); });
-    return cudaSuccess;
+    return queue(Did::clear, stream, {"what clears memory"}, {{to, bytes, true}},
+                 [=] { std::memset(to, value, bytes); });
 }
 
 // With DP_CUDA_EMULATOR_PINNED=BYTES no more is locked at a time, as where RLIMIT_MEMLOCK says so.
 cudaError_t cudaHostAlloc(void** place, std::size_t bytes, unsigned) {
+    if (const cudaError_t refused = refuse_in_thread(); refused != cudaSuccess) return refused;
     const char* most = std::getenv("DP_CUDA_EMULATOR_PINNED");
     if (most != nullptr && bytes > std::strtoull(most, nullptr, 10)) return noted(cudaErrorMemoryAllocation);
     *place = std::malloc(bytes);
@@ -189,6 +198,7 @@ cudaError_t cudaHostAlloc(void** place, std::size_t bytes, unsigned) {
     return *place == nullptr ? noted(cudaErrorMemoryAllocation) : cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* place) {
+    if (const cudaError_t refused = refuse_in_thread(); refused != cudaSuccess) return refused;
     do_copies();
     wait_for_late();
     forget_pinned(place);

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "blocks.hpp"
+#include "graphs.hpp"
 #include "queues.hpp"
 #include "races.hpp"
 
@@ -189,12 +190,16 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    if (const cudaError_t refused = refuse_on(stream); refused != cudaSuccess) return refused;
     count_wait(stream);
     wait_for(stream);
     order_host(stream);
     return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+    bool is_captured = false;
+    const cudaError_t waits = wait_captured(stream, event, is_captured);
+    if (is_captured) return waits;
     order_wait(stream, event);
     const std::lock_guard lock(mutex);
     for (const Works& works : event_of(event).works)
@@ -210,6 +215,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
     return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    forget_captured(event);
     forget_order(event);
     delete &event_of(event);
     return cudaSuccess;
@@ -220,6 +226,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
         note(cudaErrorInvalidResourceHandle);
         return cudaErrorInvalidResourceHandle;
     }
+    bool is_captured = false;
+    const cudaError_t recorded = record_captured(event, stream, is_captured);
+    if (is_captured) return recorded;
     order_record(event, stream);
     const std::lock_guard lock(mutex);
     event_of(event).at = std::chrono::steady_clock::now();
@@ -229,6 +238,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+    if (const cudaError_t refused = refuse_captured(event); refused != cudaSuccess) return refused;
     if (!have_ended(event_of(event).works)) {
         run_one_of(event_of(event).works);
         return cudaErrorNotReady;
@@ -237,6 +247,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    if (const cudaError_t refused = refuse_captured(event); refused != cudaSuccess) return refused;
     count_wait(event_of(event).stream, event_of(event).queued);
     wait_for(event_of(event).works);
     order_host(event);
