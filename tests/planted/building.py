@@ -4,6 +4,7 @@ a folder that also has links to all else that is in the build's, so that LD_LIBR
 import json
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import subprocess
@@ -25,8 +26,16 @@ def targets(folder):
     return [name for name in names if f"\nbuild {name}" in rules]
 
 
+def tree_of(folder):
+    """The checkout of a build folder, by the name that CMake knows, which its commands have: a symlink may be part of it. None if
+    the folder does not say."""
+    cache = folder / "CMakeCache.txt"
+    words = re.search(r"^CMAKE_HOME_DIRECTORY:\w+=(.+)$", cache.read_text(), re.MULTILINE) if cache.exists() else None
+    return pathlib.Path(words[1]) if words else None
+
+
 class Build:
-    """The build folder: what it compiles and links, and ctest's tests."""
+    """The build folder: what it compiles and links, and ctest's tests. `tree`: tree_of(folder)."""
 
     def __init__(self, tree, folder):
         self.tree, self.folder = tree, folder

@@ -3,11 +3,12 @@
 """What tests/mutants decides: whether a planted fault applies, which tests it means, and what their outcomes say of it."""
 import pathlib
 import sys
+import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from planted import faults, verdicts  # noqa: E402  # pylint: disable=wrong-import-position
+from planted import building, faults, verdicts  # noqa: E402  # pylint: disable=wrong-import-position
 from planted.verdicts import Outcome, Verdict  # noqa: E402  # pylint: disable=wrong-import-position
 
 SOURCE = """void first() {
@@ -56,6 +57,15 @@ class Reading(unittest.TestCase):
         for text in ("two", "l", "7"):
             self.assertEqual(faults.chosen(listed, only=[text]), listed[1:], text)
         self.assertEqual(faults.chosen(listed, only=["nothing"]), [])
+
+
+class Builds(unittest.TestCase):
+    def test_the_checkout_of_a_build_folder_has_the_name_that_its_commands_have(self):
+        with tempfile.TemporaryDirectory() as room:
+            folder = pathlib.Path(room)
+            self.assertIsNone(building.tree_of(folder))
+            (folder / "CMakeCache.txt").write_text("CMAKE_BUILD_TYPE:STRING=Release\nCMAKE_HOME_DIRECTORY:INTERNAL=/a/link\n")
+            self.assertEqual(building.tree_of(folder), pathlib.Path("/a/link"))
 
 
 class Applying(unittest.TestCase):

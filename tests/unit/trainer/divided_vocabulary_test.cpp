@@ -139,6 +139,7 @@ TEST_P(DividedVocabulary, HasTheLossAndTheGradientsOfTheWholeSoftmax) {
             }
             for (std::size_t rank = 0; rank < parts.size(); ++rank) {
                 const Shard& part = parts[rank];
+                const auto before = values(logits[rank]);
                 // Where only the loss is wanted, and where the gradients take the logits' place.
                 for (const bool wants_gradients : {false, true}) {
                     device().zero(metrics);
@@ -149,7 +150,7 @@ TEST_P(DividedVocabulary, HasTheLossAndTheGradientsOfTheWholeSoftmax) {
                     EXPECT_EQ(got[1], expected[1]);
                 }
                 const auto gradients = values(logits[rank]);
-                for (std::int64_t row = 0; row < kTokens; ++row)
+                for (std::int64_t row = 0; row < kTokens; ++row) {
                     for (std::int64_t word = 0; word < part.count; ++word) {
                         const auto there = static_cast<double>(
                             whole[static_cast<std::size_t>(row * words + part.first + word)]);
@@ -157,6 +158,13 @@ TEST_P(DividedVocabulary, HasTheLossAndTheGradientsOfTheWholeSoftmax) {
                                     1e-6 + rounding * std::abs(there))
                             << ranks << " ranks, row " << row << ", word " << part.first + word;
                     }
+                    // Also where a row's padding has as many numbers as the label is behind the part.
+                    for (std::int64_t number = row * stride + part.count; number < (row + 1) * stride;
+                         ++number)
+                        ASSERT_EQ(gradients[static_cast<std::size_t>(number)],
+                                  before[static_cast<std::size_t>(number)])
+                            << ranks << " ranks, the padding of row " << row;
+                }
             }
         }
     }

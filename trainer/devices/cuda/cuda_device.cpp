@@ -20,6 +20,7 @@
 #include "trainer/devices/cuda/sm_partition.hpp"
 #include "trainer/devices/cuda/stream_timer.hpp"
 #include "trainer/devices/cuda/timeline.hpp"
+#include "trainer/devices/cuda/workspace_part.hpp"
 #include "trainer/devices/gpu_kernels.hpp"
 #include "trainer/devices/profiled.hpp"
 
@@ -179,7 +180,7 @@ void* CudaDevice::workspace_of(std::int64_t bytes) {
         workspace_ = {};  // before more is asked for
         workspace_ = make(Type::u8, {bytes});
     }
-    return workspace_.data<void>();
+    return workspace_part(workspace_.data<void>(), bytes);
 }
 
 std::int64_t CudaDevice::workspace_bytes() const {

@@ -44,6 +44,10 @@ void note(cudaError_t result);
 // Of a place in device memory: how far it is from the beginning of its allocation, which CUDA aligns to 256 bytes and the emulator to
 // fewer; the address itself where it is in none.
 std::uintptr_t place_in_allocation(const void* place);
+// Of the memory that begins there, its last bytes, for one operation: until more is asked for, all before and behind them is nobody's,
+// and they hold NaNs at first. What is written behind them ends the program then, at the latest; the shadow sees each access
+// (shadow.hpp). Where works are late (queues.hpp), only what is beyond the memory is seen. Null where that is null.
+void* hand_out(void* memory, std::size_t bytes);
 
 // ---- by a thread of a running kernel; what the CUDA C++ Programming Guide leaves undefined ends the program
 

@@ -15,6 +15,7 @@
 
 namespace {
 
+using dp::cuda_emulator::hand_out;
 using dp::cuda_emulator::launch;
 using dp::cuda_emulator::Memory;
 using dp::cuda_emulator::Order;
@@ -224,6 +225,29 @@ TEST(CudaEmulatorDeathTest, EndsAtMemoryThatIsNobodys) {
             cudaFree(small.first());
         },
         "written behind memory of 4095 bytes");
+}
+
+TEST(CudaEmulatorDeathTest, EndsBehindWhatIsHandedOutOfMemory) {
+    const Memory<char> whole(8192), large(4096);
+    const auto part_of = [&](std::size_t bytes) {
+        return static_cast<char*>(hand_out(whole.first(), bytes));
+    };
+    char* const part = part_of(32);
+    EXPECT_EQ(std::vector<char>(part, part + 32), std::vector<char>(32, '\xFF'));
+    EXPECT_EQ(launch(copy_kernel, 1, 1, large.first(), part, 31), cudaSuccess);
+    EXPECT_EXIT(launch(copy_kernel, 1, 1, part, large.first(), 32), testing::KilledBySignal(SIGSEGV), "");
+    // Where a part does not end with 16 bytes, it is found when the next one is asked for.
+    const auto write_behind = [&] {
+        large.first()[31] = 0;
+        launch(copy_kernel, 1, 1, large.first(), part_of(31), 31);
+    };
+    EXPECT_DEATH((write_behind(), part_of(1)), "written behind a part of 31 bytes");
+    EXPECT_DEATH((write_behind(), cudaFree(whole.first())), "written behind a part of 31 bytes");
+    // Nothing of the last part is left.
+    part_of(32)[0] = 7;
+    EXPECT_EQ(part_of(32)[0], '\xFF');
+    EXPECT_EQ(part_of(8192), whole.first());
+    EXPECT_EQ(hand_out(nullptr, 5), nullptr);
 }
 
 __global__ void apart_kernel() {

@@ -33,6 +33,9 @@ struct Allocation {
     char *pages,
         *end;  // all that was mapped; the end of the memory, up to which kFresh follows what was asked for
     std::size_t mapped, asked;
+    // What was handed out of it: kFresh follows up to the end, too.
+    char* part_end;
+    std::size_t part_bytes;
 };
 
 std::mutex memory_mutex;
@@ -78,6 +81,22 @@ cudaError_t refuse_to_copy(cudaMemcpyKind kind, cudaStream_t stream) {
     return kind == cudaMemcpyDeviceToDevice ? cudaSuccess : refuse_on(stream);
 }
 
+// Of much memory, both ends: each page that is written takes its time.
+void fill(char* begin, char* end) {
+    const std::size_t filled = std::min(static_cast<std::size_t>(end - begin), kFilled);
+    std::memset(begin, kFresh, filled);
+    std::memset(end - filled, kFresh, filled);
+}
+
+void check_fresh(const char* begin, const char* end, const char* behind, std::size_t bytes) {
+    if (std::all_of(begin, end, [](char byte) { return static_cast<unsigned char>(byte) == kFresh; })) return;
+    std::fprintf(stderr, "emulated GPU: something was written behind %s of %zu bytes\n", behind, bytes);
+    std::abort();
+}
+void check_part(const Allocation& allocation) {
+    check_fresh(allocation.part_end, allocation.end, "a part", allocation.part_bytes);
+}
+
 }  // namespace
 
 void note(cudaError_t result) {
@@ -91,6 +110,21 @@ std::uintptr_t place_in_allocation(const void* place) {
     if (after == memory.begin()) return address;
     const auto& [begin, found] = *std::prev(after);
     return place < found.end ? address - reinterpret_cast<std::uintptr_t>(begin) : address;
+}
+
+void* hand_out(void* whole, std::size_t bytes) {
+    const std::lock_guard lock(memory_mutex);
+    const auto found = memory.find(whole);
+    if (found == memory.end()) return whole;
+    Allocation& allocation = found->second;
+    char* const part = allocation.end - rounded(bytes, kAlignment);
+    if (are_late()) return part;
+    check_part(allocation);
+    fill(part, allocation.end);
+    allocation.part_end = part + bytes;
+    allocation.part_bytes = bytes;
+    watch_part(whole, part, bytes);
+    return part;
 }
 
 }  // namespace dp::cuda_emulator
@@ -110,11 +144,8 @@ cudaError_t cudaMalloc(void** place, std::size_t bytes) {
     char *const first = static_cast<char*>(pages), *const end = first + room;
     mprotect(end, page, PROT_NONE);
     *place = end - rounded(bytes, kAlignment);
-    // Of much memory, both ends: each page that is written takes its time.
-    const std::size_t filled = std::min(rounded(bytes, kAlignment), kFilled);
-    std::memset(*place, kFresh, filled);
-    std::memset(end - filled, kFresh, filled);
-    memory[*place] = {first, end, mapped, bytes};
+    fill(static_cast<char*>(*place), end);
+    memory[*place] = {first, end, mapped, bytes, end, 0};
     watch_allocation(*place, bytes, pages, mapped);
     allocated += bytes;
     return cudaSuccess;
@@ -129,12 +160,8 @@ cudaError_t cudaFree(void* place) {
     const auto found = memory.find(place);
     if (found == memory.end()) return noted(cudaErrorInvalidValue);
     const Allocation allocation = found->second;
-    for (const char* byte = static_cast<char*>(place) + allocation.asked; byte < allocation.end; ++byte) {
-        if (static_cast<unsigned char>(*byte) == kFresh) continue;
-        std::fprintf(stderr, "emulated GPU: something was written behind memory of %zu bytes\n",
-                     allocation.asked);
-        std::abort();
-    }
+    check_fresh(static_cast<char*>(place) + allocation.asked, allocation.end, "memory", allocation.asked);
+    check_part(allocation);
     forget_allocation(place);
     munmap(allocation.pages, allocation.mapped);
     allocated -= allocation.asked;

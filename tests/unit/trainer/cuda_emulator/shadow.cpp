@@ -43,7 +43,9 @@ struct Cells {
 
 // Made at the first access, as few allocations of a process that tests something else are looked at.
 struct Allocation {
-    const char *place, *end, *pages, *pages_end;
+    const char *place, *pages, *pages_end;
+    const char *part, *part_end;  // what of it may be accessed
+    bool is_whole;                // whether that is all of it
     std::unique_ptr<Cells> cells;
 };
 
@@ -157,16 +159,17 @@ void look_at_global(const char* place, std::size_t bytes, Access access, const v
     if (found == allocations().end() || place < found->second.pages)
         refuse_access(does(access, bytes) + " of memory that is not the GPU's", code);
     Allocation& allocation = found->second;
-    if (place < allocation.place || place + bytes > allocation.end)
-        refuse_access(does(access, bytes) + (place < allocation.place ? " before" : " beyond the end of") +
-                          " memory of " +
-                          in_bytes(static_cast<std::size_t>(allocation.end - allocation.place)),
+    if (place < allocation.part || place + bytes > allocation.part_end)
+        refuse_access(does(access, bytes) + (place < allocation.part ? " before" : " beyond the end of") +
+                          (allocation.is_whole ? " memory of " : " a part of ") +
+                          in_bytes(static_cast<std::size_t>(allocation.part_end - allocation.part)),
                       code);
     if (allocation.cells == nullptr)
         allocation.cells =
             std::make_unique<Cells>(static_cast<std::size_t>(allocation.pages_end - allocation.place));
     Region& region = shadow.recent[shadow.next_recent++ % shadow.recent.size()];
-    region = {allocation.place, allocation.end, allocation.cells->first};
+    region = {allocation.part, allocation.part_end,
+              allocation.cells->first + (allocation.part - allocation.place) / kBytesOfCell};
     look(place, bytes, access, region, false, code);
 }
 
@@ -199,7 +202,17 @@ void watch_allocation(const void* place, std::size_t bytes, const void* pages, s
     const std::lock_guard lock(allocations_mutex);
     const char *const first = static_cast<const char*>(place),
                       *const first_page = static_cast<const char*>(pages), *const end = first_page + mapped;
-    allocations()[end] = {first, first + bytes, first_page, end, nullptr};
+    allocations()[end] = {first, first_page, end, first, first + bytes, true, nullptr};
+}
+
+void watch_part(const void* place, const void* part, std::size_t bytes) {
+    const std::lock_guard lock(allocations_mutex);
+    const auto found = allocations().upper_bound(static_cast<const char*>(place));
+    if (found == allocations().end()) return;
+    Allocation& allocation = found->second;
+    allocation.part = static_cast<const char*>(part);
+    allocation.part_end = allocation.part + bytes;
+    allocation.is_whole = false;
 }
 
 void forget_allocation(const void* place) {

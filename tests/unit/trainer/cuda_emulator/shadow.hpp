@@ -6,7 +6,7 @@
 // - that no barrier orders with another thread's to the same bytes, one of them a write; lanes of a warp are also ordered by what
 //   they exchange, blocks of a kernel by nothing. Atomics are in order with one another;
 // - to shared memory that no thread of the block has written;
-// - beyond a shared variable, an array in it, or an allocation, or to memory of the host;
+// - beyond a shared variable, an array in it, an allocation, or what was handed out of it, or to memory of the host;
 // - to an address that is not a multiple of what is read or written at once.
 // Of accesses of different sizes to the same four bytes it knows the last: it may miss a race, but finds none that is not there.
 #pragma once
@@ -27,6 +27,8 @@ void watch_kernel(const SharedMemory& memory);
 
 void watch_allocation(const void* place, std::size_t bytes, const void* pages, std::size_t mapped);
 void forget_allocation(const void* place);
+// Until the next one of the memory that begins at `place`, nothing of that may be accessed but this.
+void watch_part(const void* place, const void* part, std::size_t bytes);
 
 // ---- by atomics, which the compiler does not see
 

@@ -252,4 +252,20 @@ TEST(ShadowDeathTest, EndsAtMemoryThatIsNobodysAtOnce) {
                  "reads 1 byte of memory that is not the GPU's");
 }
 
+TEST(ShadowDeathTest, EndsAtWhatIsAroundAPartOfMemory) {
+    const Memory<char> whole(8192), other(4096);
+    const auto part_of = [&](std::size_t bytes) {
+        return static_cast<char*>(hand_out(whole.first(), bytes));
+    };
+    EXPECT_EQ(launch(copy_kernel, 1, 1, other.first(), whole.first(), 0, 0), cudaSuccess);
+    char* const part = part_of(31);
+    EXPECT_EQ(launch(copy_kernel, 1, 1, other.first(), part, 0, 30), cudaSuccess);
+    EXPECT_EQ(launch(copy_kernel, 1, 1, part, other.first(), 0, 0), cudaSuccess);
+    EXPECT_DEATH(launch(copy_kernel, 1, 1, other.first(), part, 0, 31),
+                 "writes 1 byte beyond the end of a part of 31 bytes");
+    EXPECT_DEATH(launch(copy_kernel, 1, 1, part, other.first(), -1, 0),
+                 "reads 1 byte before a part of 31 bytes");
+    EXPECT_EQ(launch(copy_kernel, 1, 1, other.first(), part_of(8192), 0, 0), cudaSuccess);
+}
+
 }  // namespace
