@@ -551,7 +551,7 @@ TEST(Options, HelpIsShort) {
     std::istringstream lines(parse_options({"--help"}).text);
     int count = 0;
     for (std::string line; std::getline(lines, line); ++count) EXPECT_LE(line.size(), 132u) << line;
-    EXPECT_LE(count, 122);  // CLI11 2.5 and later have a blank line more
+    EXPECT_LE(count, 123);  // CLI11 2.5 and later have a blank line more
 }
 
 // What the message gives as an example is taken.

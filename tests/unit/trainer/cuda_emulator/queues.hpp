@@ -24,7 +24,8 @@ void set_late(bool late);
 
 // Without late works, it runs before this returns, once what it comes after has ended; on a stream that is captured, when the graph is
 // launched (graphs.hpp).
-cudaError_t queue(Did what, cudaStream_t stream, Name name, std::vector<Range> ranges, std::function<void()> work);
+cudaError_t queue(Did what, cudaStream_t stream, Name name, std::vector<Range> ranges,
+                  std::function<void()> work);
 
 // By whoever waits for them: runs one of these works or of those that they come after, and tells whether it did. If not, some are
 // running elsewhere.
