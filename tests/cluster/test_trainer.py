@@ -143,7 +143,7 @@ def test_measuring_takes_all_ranks_and_rank_0_speaks(cluster):
 def test_where_a_rank_shares_no_memory_all_use_gloo_and_say_so_once(cluster):
     train = f'[ $RANK = 2 ] && export DP_TRAINER_NODE_MEMORY=0; exec {TRAINER} --model=linear --steps=5'
     done = cluster.run(["srun", "-N2", "--ntasks-per-node=2", "--dp-world=auto", "sh", "-c", train], timeout=60, check=True)
-    assert done.stdout.count("ranks of a node share no memory, and reduce through Gloo alone: rank 2: DP_TRAINER_NODE_MEMORY=0") == 1
+    assert done.stdout.count("ranks of a node share no memory; what they send each other goes through Gloo: rank 2: DP_TRAINER_NODE_MEMORY=0") == 1
     assert summary(done)["communicator"] == "gloo"
 
 

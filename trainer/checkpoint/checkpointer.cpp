@@ -194,18 +194,26 @@ Result<void> Checkpointer::begin(const Progress& progress) {
         DP_TRY(together(problem()));
         writing_ = std::make_unique<Writing>();
         writing_->progress = progress;
-        writing_->thread = std::jthread(
-            [this, to = std::move(*out), &writing = *writing_](const std::stop_token& stop) mutable {
-                writing.shard = write_copied_shard(std::move(to), copied_, stop);
-                writing.is_done = true;
-            });
+        const auto write = [this, to = std::make_shared<DurableFile>(std::move(*out)),
+                            &writing = *writing_](const std::stop_token& stop) {
+            writing.shard = write_copied_shard(std::move(*to), copied_, stop);
+            writing.is_done = true;
+            writing.is_done.notify_all();
+        };
+        try {
+            writing_->thread = std::jthread(write);
+        } catch (const std::system_error&) {  // no more threads: the training waits for it this time
+            write({});
+        }
         return {};
     };
     return cleaned(progress.step, copy());
 }
 
 Result<void> Checkpointer::finish() {
-    writing_->thread.join();
+    // Not in join(), which --dp-hang-timeout takes for work: a file system that does not answer is to be named.
+    writing_->is_done.wait(false);
+    if (writing_->thread.joinable()) writing_->thread.join();
     const auto written = std::move(writing_);
     return cleaned(written->progress.step, publish_shards(written->progress, "", written->shard));
 }

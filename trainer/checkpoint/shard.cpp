@@ -168,6 +168,11 @@ class ShardWriter {
         if (written_ && !numbers.empty()) written_ = out_->write(numbers.data(), numbers.size_bytes());
         return written_.has_value();
     }
+    // So far. False if it cannot be written.
+    bool sync() {
+        if (written_) written_ = out_->finish();
+        return written_.has_value();
+    }
     Result<WrittenShard> finish() {
         DP_TRY(written_);
         DP_TRY(out_->finish());
@@ -211,13 +216,17 @@ Result<void> copy_shard(const std::vector<Vector>& vectors, std::int64_t rank, s
 
 Result<WrittenShard> write_copied_shard(DurableFile out, std::span<const float> numbers,
                                         const std::stop_token& stop) {
+    constexpr std::size_t kSynced = std::size_t{16}
+                                    << 20;  // numbers at a time: whoever asks to stop waits for so many
     ShardWriter writer(std::move(out));
-    while (!numbers.empty()) {
+    for (std::size_t done = 0; done < numbers.size();) {
         if (stop.stop_requested()) return fail(Fault::checkpoint, "the training ended before it was written");
-        const auto piece = numbers.first(std::min(numbers.size(), static_cast<std::size_t>(kChunk)));
-        if (!writer.take(piece)) break;
-        numbers = numbers.subspan(piece.size());
+        const auto piece =
+            numbers.subspan(done, std::min(numbers.size() - done, static_cast<std::size_t>(kChunk)));
+        done += piece.size();
+        if (!writer.take(piece) || (done % kSynced == 0 && !writer.sync())) break;
     }
+    if (stop.stop_requested()) return fail(Fault::checkpoint, "the training ended before it was written");
     return writer.finish();
 }
 

@@ -27,8 +27,9 @@ std::string name_of_signal(int number);
 
 // What the ranks have agreed on after a step.
 struct AfterStep {
-    int signal = 0;             // for which all ranks stop now; 0: they continue
-    bool all_are_free = false;  // no rank has something to do beside the training any more, since some steps
+    int signal = 0;  // for which all ranks stop now; 0: they continue
+    bool all_are_free =
+        false;  // at this exchange no rank had work in the background; false between exchanges
 };
 
 class StopAgreement {
@@ -40,7 +41,7 @@ class StopAgreement {
           communicator_(communicator),
           exchanged_(device.make(Type::f64, {3})) {}
 
-    // Every rank calls after each step. `is_busy`: this one does something beside the training (a checkpoint is written).
+    // Every rank calls after each step. `is_busy`: this one works in the background (a checkpoint is written).
     Result<AfterStep> after_step(bool is_busy = false);
 
  private:

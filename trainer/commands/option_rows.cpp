@@ -231,7 +231,7 @@ void add_data_and_device(OptionList& list, Options& o) {
     list.add("--device", o.device.choice, device_choice(), "auto: a GPU if there is one (default: auto)",
              own_of_a_rank("the devices that are opened are compared"));
     list.add("--cuda-graphs", o.device.cuda_graphs, one_of<bool>({{"on", true}, {"off", false}}),
-             "on a GPU, launch together what steps repeat (default: off)",
+             "on a GPU, launch what each step repeats as CUDA graphs (default: off)",
              own_of_a_rank("the results are the same"));
     // A bare --data-parallel, as the SN10 tutorial writes it, means on.
     list.add("--data-parallel", o.device.data_parallel,
@@ -256,8 +256,8 @@ void add_checkpoints(OptionList& list, Options& o) {
              "save there at the end, on SIGUSR1 and on SIGTERM; resume from there", kCourse);
     list.add("--save-interval", checkpoints.every, whole(1, kBillion), "also save every N steps", kCourse)
         .needs = "--checkpoint-dir";
-    list.flag("--async-save", checkpoints.beside, "write these while the training goes on", kCourse).needs =
-        "--save-interval";
+    list.flag("--async-save", checkpoints.beside, "write those of --save-interval in the background", kCourse)
+        .needs = "--save-interval";
     list.add("--keep", checkpoints.keep, whole(1, kMillion), "keep the newest N (default: 2)", kCourse)
         .needs = "--checkpoint-dir";
     list.add("--resume", checkpoints.resume,

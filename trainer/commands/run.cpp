@@ -146,7 +146,7 @@ struct Run {
         one.world = 1;
         const MemoryNeeds then = estimate_memory(one);
         return std::max<std::int64_t>(now.optimizer - then.optimizer, 0) +
-               std::max<std::int64_t>(now.gradients - then.gradients, 0);
+               std::max<std::int64_t>(now.gradients - then.gradients, 0) + now.checkpoint;
     }
 
     // Ranks with other CPUs have other copies of convolutions: one may not fit where the others do.
@@ -273,9 +273,7 @@ struct Run {
         const auto* const steps = dynamic_cast<const StepCapture*>(&device);
         if (steps != nullptr && !steps->refusal().empty())
             report.line(
-                fmt::format("--cuda-graphs=on: the GPU's steps are queued call by call, because CUDA "
-                            "refuses to capture them: {}",
-                            steps->refusal()));
+                fmt::format("--cuda-graphs=on: the training went on without graphs: {}", steps->refusal()));
 
         watching.on_phase(Phase::checkpoint);
         // Files first, so that the summary stays the last line.

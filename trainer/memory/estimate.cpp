@@ -117,7 +117,7 @@ std::string needs_text(const MemoryNeeds& needs) {
         needs.shared.empty() ? "" : fmt::format("; the ranks of a node share {}", needs.shared);
     const std::string copies = needs.copies == 0 ? "" : fmt::format(", copies {}", size_text(needs.copies));
     const std::string checkpoint =
-        needs.checkpoint == 0 ? "" : fmt::format(", a checkpoint {}", size_text(needs.checkpoint));
+        needs.checkpoint == 0 ? "" : fmt::format(", checkpoint copy {}", size_text(needs.checkpoint));
     return fmt::format("{} (parameters {}, gradients {}, optimizer {}, activations {}{}, data {}{}{})",
                        size_text(needs.total()), size_text(needs.parameters), size_text(needs.gradients),
                        size_text(needs.optimizer), size_text(needs.activations), copies,

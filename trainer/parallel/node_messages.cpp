@@ -25,7 +25,7 @@ std::uint64_t pages_of(std::uint64_t bytes) {
 Result<void> extend(int file, std::uint64_t from, std::uint64_t bytes) {
     if (TEMP_FAILURE_RETRY(fallocate(file, 0, static_cast<off_t>(from), static_cast<off_t>(bytes))) == 0)
         return {};
-    return fail_with_errno(Fault::world, "no memory for the messages of this node's ranks: fallocate");
+    return fail_with_errno(Fault::device, "out of memory for pipeline messages in shared memory: fallocate");
 }
 
 }  // namespace
@@ -118,15 +118,15 @@ void NodeMessages::ring(std::size_t rank) const {
         }
     });
     if (was_broken)
-        return fail(
-            Fault::world,
-            "a message in this node's memory failed: another rank has died or its node is cut off, see "
-            "the lines before this one");
+        return fail(Fault::world,
+                    "a pipeline message through shared memory failed: another rank has died or its node is "
+                    "cut off, see "
+                    "the lines before this one");
     if (ended) return {};
     return fail(
         Fault::world,
-        "a message in this node's memory waited {} minutes for another rank of this node; `dpctl top` "
-        "shows what each rank does",
+        "a pipeline message through shared memory waited {} minutes for another rank of this node; `dpctl "
+        "top` shows what each rank does",
         timeout_.count() / 60000);
 }
 

@@ -323,7 +323,8 @@ Result<NodeSetting> World::setting_of(const Group& group) {
 void World::note_why(const SharedNodes& shared) {
     if (!shared.why_not.empty())
         note_ =
-            fmt::format("ranks of a node share no memory, and reduce through Gloo alone: {}", shared.why_not);
+            fmt::format("ranks of a node share no memory; what they send each other goes through Gloo: {}",
+                        shared.why_not);
 }
 
 // The communicator of a group, which all of it call for: if a node has several of its ranks, they all-reduce in shared memory.

@@ -113,7 +113,7 @@ void Report::on_recovery(const RecoveryReport& report) {
 void Report::on_checkpoint(const CheckpointReport& report) {
     if (!report.problem) {
         const std::string held =
-            report.held ? fmt::format(", for which the training waited {:.2f} s", *report.held) : "";
+            report.held ? fmt::format("; the training waited {:.2f} s", *report.held) : "";
         line(fmt::format("checkpoint {} written in {:.2f} s{}", report.path.string(), report.seconds, held));
     } else if (!report.problem->empty()) {
         trouble(fmt::format("step {} is not saved: {}; the checkpoints before it are whole", report.step,

@@ -125,10 +125,18 @@ Result<void> Checkpointing::at_end(std::int64_t step, const Progress& progress) 
 
 Result<void> Checkpointing::catch_up(const Progress& progress) {
     std::error_code error;
-    const bool is_there =
-        run_.ranks.world.rank() == 0 && std::filesystem::exists(checkpointer_.path_of(progress.step), error);
-    const double known = DP_TRY(largest_of_all_ranks(is_there ? 1 : 0, run_.device, run_.ranks.world));
-    if (known > 0 || progress.step == 0) return {};
+    const auto is_missing = [&](std::int64_t step) {
+        return step > 0 && !std::filesystem::exists(checkpointer_.path_of(step), error);
+    };
+    // That of the step that was due last, too: what was written in the background ended with the rank.
+    const CheckpointPlan& plan = run_.settings.checkpoints;
+    const std::int64_t due = plan.beside && plan.every > 0 ? progress.step / plan.every * plan.every : 0;
+    const bool is_first = run_.ranks.world.rank() == 0;
+    const double lacks =
+        DP_TRY(largest_of_all_ranks(is_first && is_missing(progress.step) ? (is_missing(due) ? 2 : 1) : 0,
+                                    run_.device, run_.ranks.world));
+    if (lacks == 0) return {};
+    if (lacks == 2 && progress.step % plan.every != 0) return begin(progress.step, progress);
     return after_step(progress.step, [&] { return progress; });
 }
 

@@ -45,6 +45,9 @@ class Checkpointing {
     // After a step restored from a peer's memory: its checkpoint may be missing. Every rank calls.
     Result<void> catch_up(const Progress& progress);
 
+    // Waits for the checkpoint that is written in the background, if there is one. Every rank calls.
+    Result<void> finish();
+
     std::int64_t written() const { return written_; }
     bool newest_is_saved() const { return newest_is_saved_; }
 
@@ -65,7 +68,6 @@ class Checkpointing {
 
     Result<bool> save(std::int64_t step, const Progress& progress, const std::string& stopped_by);
     Result<void> begin(std::int64_t step, const Progress& progress);
-    Result<void> finish();
     Result<bool> report(std::int64_t step, const Result<void>& saved, double seconds,
                         std::optional<double> held);
 };

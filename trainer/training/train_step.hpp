@@ -45,7 +45,7 @@ class TrainStep {
         settle();
         return skipped_;
     }
-    // The part of the time of its passes in which this rank waited for its neighbours in the pipeline, until now; 0 without one. Of the
+    // The part of the time of its passes, and of the exchange of the shared embedding's gradient, in which this rank waited for its neighbours in the pipeline, until now; 0 without one. Of the
     // first step, which prepares each product and connection, only as long as there is no other.
     double bubble() const {
         const PassTimes& of = later_.seconds > 0 ? later_ : first_;

@@ -171,7 +171,7 @@ class Run {
         if (run_.info.classifies) report.test_accuracy = tested.correct;
         report.test_perplexity = perplexity_of(run_.info, tested.loss);
         if (!std::isfinite(report.loss) || !std::isfinite(report.test_loss))
-            return ranks_.fail(
+            return fail_together(
                 fmt::format("epoch {}: the loss is NaN or infinite; give a smaller --lr than {}", number,
                             run_.settings.rate.rate));
         run_.observer.on_epoch(report, run_.schedule);
@@ -276,6 +276,12 @@ class Run {
         return checkpointing_ ? checkpointing_->at_end(step, progress_at(step)) : Result<void>();
     }
 
+    // An error that all ranks have come to together: what is written of the steps before it is kept.
+    tl::unexpected<Error> fail_together(std::string message) {
+        if (checkpointing_) (void)checkpointing_->finish();
+        return ranks_.fail(std::move(message));
+    }
+
     // The epoch's end has one anyway.
     bool is_test_due(const StepPlace& place) const {
         const bool is_end =
@@ -290,7 +296,7 @@ class Run {
         const double seconds = seconds_since(start);
         test_seconds_ += seconds;
         if (!std::isfinite(tested.loss))
-            return ranks_.fail(
+            return fail_together(
                 fmt::format("step {}: the test loss is NaN or infinite; give a smaller --lr than {}",
                             place.number, run_.settings.rate.rate));
         TestReport report{place, tested.loss, std::nullopt, perplexity_of(run_.info, tested.loss), seconds};

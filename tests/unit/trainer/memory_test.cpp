@@ -233,7 +233,7 @@ TEST(MemoryEstimate, CountsByPart) {
     const auto cpu = open_cpu(1);
     needs = estimate_memory({*model, saved, nullptr, 4, cpu.get()});
     EXPECT_EQ(needs.checkpoint, 3 * parameters / 4);
-    EXPECT_THAT(needs_text(needs), HasSubstr(", data 0 B, a checkpoint 689.1 KiB)"));
+    EXPECT_THAT(needs_text(needs), HasSubstr(", data 0 B, checkpoint copy 689.1 KiB)"));
     EXPECT_EQ(estimate_memory({*model, saved, nullptr, 4}).checkpoint, 0) << "of a device that is not known";
     // Where four ranks of a node share memory: a fourth, of the optimizer's state where that is not sharded.
     const Settings two_batches = settings_of(64, 2, Optimization::adam);

@@ -100,12 +100,15 @@ void CapturedStep::forget(std::size_t graph) {
 void CapturedStep::capture() {
     while (!graphs_.empty()) forget(graphs_.size() - 1);
     is_stale_ = false;
-    if (++captures_ > kMostCaptures) return stop();
+    if (++captures_ > kMostCaptures) {
+        refusal_ = "its steps differ too often";
+        return stop();
+    }
     for (const CallRun& calls : runs_of(facts_)) {
         cudaGraphExec_t executable = nullptr;
         if (const cudaError_t failed = capture(calls, executable); failed != cudaSuccess) {
             cudaGetLastError();  // else the next call that asks for it would be blamed
-            refusal_ = cudaGetErrorString(failed);
+            refusal_ = std::string("capturing a step failed: ") + cudaGetErrorString(failed);
             return stop();
         }
         graphs_.push_back({calls, executable});

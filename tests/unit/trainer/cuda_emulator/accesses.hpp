@@ -40,6 +40,9 @@ Fault note_access(Cell& cell, std::uint8_t bytes, Access access, bool is_shared,
 
 // ---- by instrumentation.cpp
 
+// Whether this is a thread of a kernel, and the place is not one of its stack.
+bool is_watched(const void* place);
+
 // An access by code that returns to `code`.
 void watch(const void* place, std::size_t bytes, Access access, const void* code);
 // "at FILE:LINE", as far as known, of what returns to `code`.

@@ -25,7 +25,7 @@ import tempfile
 
 TRAINER, DPCTL, CASE = sys.argv[1:4]
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # leaves no folder
-RANKS, VICTIM = 3, 2
+RANKS, VICTIM = 4, 2
 TRAINING = [TRAINER, "--model=linear", "--device=cuda", "--samples=96", "--batch-size=8", "--epochs=1"]
 SAVING = [*TRAINING, "--checkpoint-dir=kept", "--save-interval=2"]
 

@@ -221,11 +221,16 @@ void forget_allocation(const void* place) {
     if (found != allocations().end()) allocations().erase(found);
 }
 
-void watch(const void* where, std::size_t bytes, Access access, const void* code) {
+bool is_watched(const void* where) {
     const char *const place = static_cast<const char*>(where), *const here = static_cast<const char*>(
                                                                    __builtin_frame_address(0));
-    if (here < shadow.stacks || here >= shadow.stacks_end) return;
-    if (place >= shadow.stacks && place < shadow.stacks_end) return;
+    return here >= shadow.stacks && here < shadow.stacks_end &&
+           (place < shadow.stacks || place >= shadow.stacks_end);
+}
+
+void watch(const void* where, std::size_t bytes, Access access, const void* code) {
+    if (!is_watched(where)) return;
+    const char* const place = static_cast<const char*>(where);
     if (place >= shadow.shared.first && place < shadow.shared.end)
         return look_at_shared(place, bytes, access, code);
     if (!is_index(place)) look_at_global(place, bytes, access, code);
