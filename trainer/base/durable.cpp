@@ -33,11 +33,17 @@ Result<void> DurableFile::write(const void* data, std::size_t bytes) {
     return {};
 }
 
-Result<void> DurableFile::finish() {
+Result<void> DurableFile::sync() {
     // Network file systems report a full disk only now.
     struct stat facts {};
     const bool is_on_disk = ::fstat(fd_.get(), &facts) != 0 || S_ISREG(facts.st_mode);  // no pipe or device
-    if ((is_on_disk && ::fsync(fd_.get()) != 0) || ::close(fd_.release()) != 0) return cannot_write();
+    if (is_on_disk && ::fsync(fd_.get()) != 0) return cannot_write();
+    return {};
+}
+
+Result<void> DurableFile::finish() {
+    DP_TRY(sync());
+    if (::close(fd_.release()) != 0) return cannot_write();
     return {};
 }
 

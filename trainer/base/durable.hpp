@@ -19,6 +19,8 @@ class DurableFile {
     static Result<DurableFile> create(const std::filesystem::path& file, Fault fault = Fault::checkpoint);
     Result<void> write(const void* data, std::size_t bytes);
     // Syncs the contents to disk, but not the file's name: see make_durable().
+    Result<void> sync();
+    // The same, and closes it.
     Result<void> finish();
 
  private:

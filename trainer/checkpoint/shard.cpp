@@ -170,7 +170,7 @@ class ShardWriter {
     }
     // So far. False if it cannot be written.
     bool sync() {
-        if (written_) written_ = out_->finish();
+        if (written_) written_ = out_->sync();
         return written_.has_value();
     }
     Result<WrittenShard> finish() {
@@ -216,8 +216,7 @@ Result<void> copy_shard(const std::vector<Vector>& vectors, std::int64_t rank, s
 
 Result<WrittenShard> write_copied_shard(DurableFile out, std::span<const float> numbers,
                                         const std::stop_token& stop) {
-    constexpr std::size_t kSynced = std::size_t{16}
-                                    << 20;  // numbers at a time: whoever asks to stop waits for so many
+    constexpr std::size_t kSynced = std::size_t{8} << 20;  // numbers: who asks to stop waits for them
     ShardWriter writer(std::move(out));
     for (std::size_t done = 0; done < numbers.size();) {
         if (stop.stop_requested()) return fail(Fault::checkpoint, "the training ended before it was written");

@@ -85,6 +85,25 @@ TEST_P(Shards, OfManyPiecesHaveThemInOrder) {
     EXPECT_TRUE(written->is_finite);
 }
 
+// Larger than what is synced at a time.
+TEST(CopiedShard, IsWrittenToItsEndUnlessItIsAskedToStop) {
+    const Scratch directory;
+    std::vector<float> numbers((std::size_t{2} << 23) + 5);
+    std::iota(numbers.begin(), numbers.end(), 0.0f);
+    const auto written = write_copied_shard(std::move(*DurableFile::create(directory / "all")), numbers, {});
+    ASSERT_TRUE(written) << written.error().message;
+    const std::string expected(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(float));
+    EXPECT_TRUE(contents_of(directory / "all") == expected);
+    Sha256 sha;
+    sha.update(expected.data(), expected.size());
+    EXPECT_EQ(hex_of(written->digest), hex_of(sha.digest()));
+    std::stop_source stop;
+    stop.request_stop();
+    EXPECT_FALSE(
+        write_copied_shard(std::move(*DurableFile::create(directory / "cut")), numbers, stop.get_token()));
+    EXPECT_EQ(contents_of(directory / "cut"), "");
+}
+
 // As the optimizer's state is where it is sharded.
 TEST_P(Shards, AreTheSameOfRanksThatHoldTheirPartsOnly) {
     const std::vector<Place> places{{"a", {2, 2}, 1}, {"b", {3}, 7}};
