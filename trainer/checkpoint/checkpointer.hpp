@@ -71,7 +71,7 @@ class Checkpointer {
     std::unique_ptr<DirectoryLock> claim_;     // rank 0's, of the directory, once it has looked there
     std::set<std::int64_t> damaged_;           // rank 0's: steps that could not be set aside
 
-    // What is written beside the training.
+    // What is written in the background.
     struct Writing {
         Progress progress;
         Result<WrittenShard> shard = WrittenShard{};

@@ -18,7 +18,7 @@ enum class Resume {
 struct CheckpointPlan {
     std::filesystem::path directory;  // "": no checkpoints at all
     std::int64_t every = 0;           // optimizer steps from one to the next; 0: only at the end
-    bool beside = false;              // those before the end are written while the training goes on
+    bool is_async = false;            // those before the end are written while the training goes on
     std::int64_t keep = 2;            // how many of the newest stay
     Resume resume = Resume::automatic;
     bool succeeds = false;             // an earlier generation of the step may have the directory

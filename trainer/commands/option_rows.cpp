@@ -256,7 +256,7 @@ void add_checkpoints(OptionList& list, Options& o) {
              "save there at the end, on SIGUSR1 and on SIGTERM; resume from there", kCourse);
     list.add("--save-interval", checkpoints.every, whole(1, kBillion), "also save every N steps", kCourse)
         .needs = "--checkpoint-dir";
-    list.flag("--async-save", checkpoints.beside, "write those of --save-interval in the background", kCourse)
+    list.flag("--async-save", checkpoints.is_async, "write those of --save-interval in the background", kCourse)
         .needs = "--save-interval";
     list.add("--keep", checkpoints.keep, whole(1, kMillion), "keep the newest N (default: 2)", kCourse)
         .needs = "--checkpoint-dir";

@@ -97,7 +97,7 @@ MemoryNeeds estimate_memory(const MemoryCase& c) {
     const std::int64_t numbers = rows * model.activations_per_sample() - statistics + model.scratch(rows);
     needs.activations = numbers * flowing + statistics * kNumber + kSums;
     if (model.parameters().count() < model.parameters().whole_count()) needs.activations += kExchange;
-    if (settings.checkpoints.beside && device != nullptr && device->name() == "cpu")
+    if (settings.checkpoints.is_async && device != nullptr && device->name() == "cpu")
         needs.checkpoint = largest_shard(padded + state * learned, world) * kNumber;
     if (device != nullptr) needs.copies = copies_bytes(model, *device, rows, type);
     if (data != nullptr) needs.data = data_bytes(*data, settings.batch, test_batch, world, type);

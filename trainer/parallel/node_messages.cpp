@@ -59,7 +59,7 @@ Result<void> NodeMessages::add_others(std::vector<Fd> files, std::size_t me) {
     }
     files_ = std::move(files);
     me_ = me;
-    mapped_.resize(ranks_ * ranks_ * 2 * kPlaces);
+    mapped_.resize(ranks_ * ranks_ * 2 * kSlots);
     return {};
 }
 
@@ -68,29 +68,29 @@ NodeMessages::Channel& NodeMessages::channel(std::size_t from, std::size_t to, L
     return channels[2 * to + (lane == Lane::gradients ? 1 : 0)];
 }
 
-// Where this message is, in this process. Only sender and receiver ask, while the place is theirs.
+// Where this message is, in this process. Only sender and receiver ask, while the slot is theirs.
 Result<std::byte*> NodeMessages::memory_of(std::size_t from, std::size_t to, Lane lane,
                                            std::uint64_t message) {
-    const std::size_t at = message % kPlaces;
-    const Place& place = channel(from, to, lane).places[at];
-    Mapped& known = mapped_[((from * ranks_ + to) * 2 + (lane == Lane::gradients ? 1 : 0)) * kPlaces + at];
-    if (!known.memory || known.offset != place.offset || known.room != place.room) {
-        known = {place.offset, place.room, map(files_[from].get(), place.offset, place.room)};
+    const std::size_t at = message % kSlots;
+    const Slot& slot = channel(from, to, lane).slots[at];
+    Mapped& known = mapped_[((from * ranks_ + to) * 2 + (lane == Lane::gradients ? 1 : 0)) * kSlots + at];
+    if (!known.memory || known.offset != slot.offset || known.room != slot.room) {
+        known = {slot.offset, slot.room, map(files_[from].get(), slot.offset, slot.room)};
         if (!known.memory)
             return fail_with_errno(Fault::world, "cannot map the messages of a local rank: mmap");
     }
     return known.memory.get();
 }
 
-// Gives the place as much room at the end of the file; the receiver may still have its old memory mapped, but does not read it.
-Result<void> NodeMessages::enlarge(Place& place, std::uint64_t bytes) {
+// Gives the slot as much room at the end of the file; the receiver may still have its old memory mapped, but does not read it.
+Result<void> NodeMessages::enlarge(Slot& slot, std::uint64_t bytes) {
     const int file = files_[me_].get();
     const std::uint64_t room = pages_of(bytes);
     DP_TRY(extend(file, end_, room));
-    if (place.room > 0)
-        fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(place.offset),
-                  static_cast<off_t>(place.room));
-    place = {end_, room, 0};
+    if (slot.room > 0)
+        fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(slot.offset),
+                  static_cast<off_t>(slot.room));
+    slot = {end_, room, 0};
     end_ += room;
     return {};
 }
@@ -133,12 +133,12 @@ void NodeMessages::ring(std::size_t rank) const {
 Result<void> NodeMessages::send(const Tensor& tensor, std::size_t to, Lane lane) {
     Channel& there = channel(me_, to, lane);
     const std::uint64_t number = there.sent.load(std::memory_order_relaxed);
-    DP_TRY(wait([&] { return number - there.taken.load() < kPlaces; }));
-    Place& place = there.places[number % kPlaces];
+    DP_TRY(wait([&] { return number - there.taken.load() < kSlots; }));
+    Slot& slot = there.slots[number % kSlots];
     const std::size_t bytes = tensor.bytes();
-    if (bytes > place.room) DP_TRY(enlarge(place, bytes));
+    if (bytes > slot.room) DP_TRY(enlarge(slot, bytes));
     if (bytes > 0) std::memcpy(DP_TRY(memory_of(me_, to, lane, number)), tensor.data<void>(), bytes);
-    place.bytes = bytes;
+    slot.bytes = bytes;
     there.sent.store(number + 1);
     ring(to);
     return {};
@@ -148,7 +148,7 @@ Result<void> NodeMessages::receive(const Tensor& tensor, std::size_t from, Lane 
     Channel& there = channel(from, me_, lane);
     const std::uint64_t number = there.taken.load(std::memory_order_relaxed);
     DP_TRY(wait([&] { return there.sent.load() != number; }));
-    if (const std::uint64_t bytes = there.places[number % kPlaces].bytes; bytes != tensor.bytes())
+    if (const std::uint64_t bytes = there.slots[number % kSlots].bytes; bytes != tensor.bytes())
         return fail(Fault::world,
                     "a message of {} bytes where the receiver has room for {}: a bug in the trainer", bytes,
                     tensor.bytes());

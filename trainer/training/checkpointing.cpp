@@ -100,7 +100,7 @@ Result<void> Checkpointing::after_step(std::int64_t step, const std::function<Pr
     const bool stops = signal != 0 && !is_last;
     if (!is_last && !is_due && !stops) return {};
     DP_TRY(finish());  // one of an earlier step
-    if (run_.settings.checkpoints.beside && !is_last && !stops) return begin(step, progress());
+    if (run_.settings.checkpoints.is_async && !is_last && !stops) return begin(step, progress());
 
     const bool saved = DP_TRY(save(step, progress(), stops ? name_of_signal(signal) : ""));
     if (!stops) return {};
@@ -130,7 +130,7 @@ Result<void> Checkpointing::catch_up(const Progress& progress) {
     };
     // That of the step that was due last, too: what was written in the background ended with the rank.
     const CheckpointPlan& plan = run_.settings.checkpoints;
-    const std::int64_t due = plan.beside && plan.every > 0 ? progress.step / plan.every * plan.every : 0;
+    const std::int64_t due = plan.is_async && plan.every > 0 ? progress.step / plan.every * plan.every : 0;
     const bool is_first = run_.ranks.world.rank() == 0;
     const double lacks =
         DP_TRY(largest_of_all_ranks(is_first && is_missing(progress.step) ? (is_missing(due) ? 2 : 1) : 0,

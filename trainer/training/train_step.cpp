@@ -115,6 +115,8 @@ void TrainStep::update(std::int64_t number) {
     marks_.end(number);
 }
 
+bool TrainStep::has_given_up() const { return bad_in_a_row_ >= kMostBadSteps; }
+
 // Queues what is found of this step's gradients, and its way to the host: this rank's metrics and the clipping.
 Result<void> TrainStep::clip() {
     constexpr double kNoLimit = std::numeric_limits<double>::infinity();
@@ -153,7 +155,7 @@ Result<bool> TrainStep::is_usable(std::int64_t number, const GlobalMetrics& rank
     if (run_.ranks.divide_model()) DP_TRY(run_.ranks.world.confirm());
     const std::int64_t before = skipped_;
     settle();
-    if (bad_in_a_row_ >= kMostBadSteps)
+    if (has_given_up())
         return ranks.fail(
             fmt::format("step {}: for {} steps in a row the gradients were NaN or infinite; give a "
                         "smaller --lr than {}",

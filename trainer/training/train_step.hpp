@@ -51,6 +51,8 @@ class TrainStep {
         const PassTimes& of = later_.seconds > 0 ? later_ : first_;
         return of.seconds > 0 ? of.waited / of.seconds : 0;
     }
+    // All ranks have ended the training: too many steps in a row were bad.
+    bool has_given_up() const;
     std::int64_t skipped_in_epoch() { return skipped() - skipped_before_; }
     // After that step.
     Progress progress(std::int64_t step);

@@ -246,7 +246,9 @@ class Run {
         const bool is_told = log_.is_due(place);
         if (is_told && log_.is_single()) log_.begin(counts(place.number - 1));
         run_.observer.on_step_begin();
-        DP_TRY(train_step_.step(samples, place.number, ranks_));
+        const auto stepped = train_step_.step(samples, place.number, ranks_);
+        if (!stepped && train_step_.has_given_up() && checkpointing_) (void)checkpointing_->finish();
+        DP_TRY(stepped);
         DP_TRY(run_.device.status());
         run_.observer.on_step(place.epoch, place.step, run_.schedule);
         if (is_told) DP_TRY(tell(place));

@@ -178,15 +178,15 @@ TEST(Checkpoints, WhatHasTheNameOfOneAndNoMarkerIsKept) {
 }
 
 // Of both ranks and both vectors; the training goes on before they are whole.
-TEST(Checkpoints, WrittenBesideTheTrainingHaveTheSameBytes) {
-    const Scratch at_once, beside;
+TEST(Checkpoints, WrittenInTheBackgroundHaveTheSameBytes) {
+    const Scratch at_once, background;
     std::vector<std::vector<RankOf>> ranks;
-    for (const Scratch* directory : {&at_once, &beside}) {
+    for (const Scratch* directory : {&at_once, &background}) {
         Settings settings = saved_settings(directory->path());
         settings.max_steps = 25;
         settings.checkpoints.every = 10;
         settings.checkpoints.keep = 3;
-        settings.checkpoints.beside = directory == &beside;
+        settings.checkpoints.is_async = directory == &background;
         ranks.push_back(train_saved(2, settings));
     }
     EXPECT_EQ(outcome_of(ranks[0]).parameters_hash, outcome_of(ranks[1]).parameters_hash);
@@ -200,19 +200,19 @@ TEST(Checkpoints, WrittenBesideTheTrainingHaveTheSameBytes) {
     EXPECT_THAT(ranks[1][0].seen.steps_at_checkpoints, ElementsAre(Gt(10), Gt(20), 25));
     const std::vector<std::string> names{"step-000000010", "step-000000020", "step-000000025"};
     EXPECT_EQ(names_in(at_once.path()), names);
-    EXPECT_EQ(names_in(beside.path()), names);
+    EXPECT_EQ(names_in(background.path()), names);
     for (const auto& name : names)
         for (const auto& file : names_in(at_once.path() / name))
-            EXPECT_EQ(read(beside.path() / name / file), read(at_once.path() / name / file)) << name << file;
+            EXPECT_EQ(read(background.path() / name / file), read(at_once.path() / name / file)) << name << file;
 }
 
 // The next one begins, and a signal comes, before it is known that the one before is whole.
-TEST(Checkpoints, WrittenBesideTheTrainingAreAllThereWhenItIsStopped) {
+TEST(Checkpoints, WrittenInTheBackgroundAreAllThereWhenItIsStopped) {
     const Scratch directory;
     Settings settings = saved_settings(directory.path());
     settings.checkpoints.every = 1;
     settings.checkpoints.keep = 100;
-    settings.checkpoints.beside = true;
+    settings.checkpoints.is_async = true;
     const auto ranks = train_saved(2, settings, 20);
     const Error error = the_error(ranks);
     EXPECT_EQ(error.fault, Fault::stopped);
@@ -222,13 +222,13 @@ TEST(Checkpoints, WrittenBesideTheTrainingAreAllThereWhenItIsStopped) {
     EXPECT_EQ(train_saved(2, settings)[0].seen.resumed, last);
 }
 
-class WrittenCheckpoints : public ::testing::TestWithParam<bool> {};  // beside the training?
-INSTANTIATE_TEST_SUITE_P(AtOnceOrBeside, WrittenCheckpoints, ::testing::Bool());
+class WrittenCheckpoints : public ::testing::TestWithParam<bool> {};  // in the background?
+INSTANTIATE_TEST_SUITE_P(AtOnceOrInTheBackground, WrittenCheckpoints, ::testing::Bool());
 
 TEST_P(WrittenCheckpoints, AFullDiskCostsTheNewOneAlone) {
     const Scratch directory;
     Settings settings = saved_settings(directory.path());
-    settings.checkpoints.beside = GetParam();
+    settings.checkpoints.is_async = GetParam();
     settings.max_steps = 10;
     train_saved(2, settings);
     settings.checkpoints.every = 15;
@@ -261,7 +261,7 @@ TEST(Checkpoints, AStopThatCannotBeSavedSaysSo) {
     EXPECT_THAT(error.message, HasSubstr("which could not be saved"));
 }
 
-void train_until_a_write_is_cut(const fs::path& directory, bool beside) {
+void train_until_a_write_is_cut(const fs::path& directory, bool is_async) {
     rlimit limit{};
     getrlimit(RLIMIT_FSIZE, &limit);
     limit.rlim_cur = 100'000;
@@ -269,7 +269,7 @@ void train_until_a_write_is_cut(const fs::path& directory, bool beside) {
     std::signal(SIGXFSZ, SIG_DFL);
     Settings settings = saved_settings(directory);
     settings.checkpoints.every = 1;
-    settings.checkpoints.beside = beside;
+    settings.checkpoints.is_async = is_async;
     train_saved(1, settings);
     std::exit(1);
 }
@@ -294,7 +294,7 @@ TEST_P(WrittenCheckpoints, AProcessThatDiesInTheMiddleOfAWriteLeavesTheLastGoodO
 TEST_P(WrittenCheckpoints, AModelThatIsNoNumberIsNotSaved) {
     const Scratch directory;
     Settings settings = saved_settings(directory.path());
-    settings.checkpoints.beside = GetParam();
+    settings.checkpoints.is_async = GetParam();
     settings.optimizer = Optimization::sgd;
     settings.rate.rate = 1e30;
     settings.checkpoints.every = 5;

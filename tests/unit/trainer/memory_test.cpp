@@ -229,7 +229,7 @@ TEST(MemoryEstimate, CountsByPart) {
     EXPECT_EQ(estimate_memory({*model, copied, nullptr, 1}).optimizer, 2 * parameters);
     // On CPUs what is written beside the training, a part of values and state.
     auto saved = settings_of(64, 1, Optimization::adam);
-    saved.checkpoints.beside = true;
+    saved.checkpoints.is_async = true;
     const auto cpu = open_cpu(1);
     needs = estimate_memory({*model, saved, nullptr, 4, cpu.get()});
     EXPECT_EQ(needs.checkpoint, 3 * parameters / 4);

@@ -169,7 +169,7 @@ class Pipeline {
 
 TEST(PipelineSchedule, ComesToItsEndWithMessagesThatWaitToBeTaken) {
     for (const Passes& passes : small_ones())
-        EXPECT_TRUE(Pipeline(passes, NodeMessages::kPlaces).ends())
+        EXPECT_TRUE(Pipeline(passes, NodeMessages::kSlots).ends())
             << name_of(passes.schedule) << ", " << passes.stages << " stages, " << passes.chunks
             << " chunks, " << passes.micro_batches << " micro-batches";
 }

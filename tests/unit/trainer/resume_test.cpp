@@ -146,6 +146,24 @@ TEST(Resume, GivesUpAfterTenBadStepsAlsoWhereTheyAreBeforeAndAfterIt) {
     EXPECT_THAT(error.message, HasSubstr("step 10: for 10 steps in a row"));
 }
 
+TEST(Resume, GivingUpKeepsTheCheckpointThatIsWrittenInTheBackground) {
+    Dataset data = make_linear_regression();
+    Settings settings;
+    settings.epochs = 1;
+    settings.batch = 100;
+    settings.skip_bad_steps = true;
+    std::vector<float> bad(1000, std::numeric_limits<float>::quiet_NaN());
+    std::memcpy(data.train.targets.bytes.data(), bad.data(), bad.size() * sizeof(float));
+    const Scratch directory;
+    settings.checkpoints.directory = directory.path();
+    settings.checkpoints.every = 1;
+    settings.checkpoints.keep = 100;
+    settings.checkpoints.is_async = true;
+    const Error error = the_error(train_saved(2, settings, {}, data, "linear"));
+    EXPECT_THAT(error.message, HasSubstr("step 10: for 10 steps in a row"));
+    EXPECT_EQ(checkpoints_in(directory.path()).front(), 9);
+}
+
 // Batch norm looks at all ranks' batches together. What it has gathered is no parameter, and without it the
 // tests would begin anew.
 TEST(Resume, BatchNormGoesOnAsOnAnyNumberOfRanks) {
