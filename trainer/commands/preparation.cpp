@@ -49,6 +49,12 @@ std::unique_ptr<Model> recomputing_model(const ModelInfo& info, ModelShape shape
     return make_model(info, shape);
 }
 
+// The directories of the data: one, or those of a mix.
+std::vector<DataMix::Part> parts_of(const DataRequest& data) {
+    if (data.mix) return data.mix->parts;
+    return {DataMix::Part{data.directory, 1}};
+}
+
 }  // namespace
 
 bool has_images(const Options& options) {
@@ -158,7 +164,7 @@ Result<std::optional<std::int64_t>> vocabulary_for(const Options& options) {
         vocabulary = tokenizer->vocabulary();
         first = "--tokenizer " + data.tokenizer->string();
     }
-    const auto parts = data.mix ? data.mix->parts : std::vector<DataMix::Part>{{data.directory, 1}};
+    const auto parts = parts_of(data);
     for (const auto& [where, weight] : parts) {
         const auto its = vocabulary_of(where);
         if (!its) continue;
@@ -186,7 +192,7 @@ Result<void> choose_documents(Options& options) {
     constexpr std::int64_t kGpt2EndOfText = 50256, kGpt2Tokens = 50257, kMostGpt2Tokens = 50304;
     const std::int64_t vocabulary = options.shape.gpt.vocabulary;
     const bool may_be_gpt2 = vocabulary >= kGpt2Tokens && vocabulary <= kMostGpt2Tokens;
-    const auto parts = data.mix ? data.mix->parts : std::vector<DataMix::Part>{{data.directory, 1}};
+    const auto parts = parts_of(data);
     for (const auto& [where, weight] : parts) {
         const auto said = document_begins_in(where);
         if (!said && !may_be_gpt2)
