@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "doctor/gpus.hpp"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <set>
 
-#include "base/fd.hpp"
 #include "base/text.hpp"
 #include "doctor/apart.hpp"
 #include "tiles/sysfs.hpp"
@@ -84,20 +81,6 @@ Gpu read_gpu(const nvml::Library& library, Handle handle, unsigned number) {
     unsigned mode = 0, next_mode = 0;
     if (library.call("nvmlDeviceGetMigMode", handle, &mode, &next_mode) == kSuccess) gpu.is_mig = mode != 0;
     return gpu;
-}
-
-// The whole of the kernel's log; nullopt: this user may not read it.
-std::optional<std::string> kernel_log() {
-    const Fd file(open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-    if (!file) return std::nullopt;
-    std::string text;
-    std::array<char, 8192> record{};
-    for (;;) {
-        const ssize_t size = read(file.get(), record.data(), record.size());
-        if (size < 0 && errno == EPIPE) continue;  // it was overwritten meanwhile
-        if (size <= 0) return text;
-        text.append(record.data(), static_cast<size_t>(size));
-    }
 }
 
 bool has_nvidia_device(const std::string& root) {
@@ -221,24 +204,14 @@ Finding check_gpu(const Gpu& gpu) {
     return ok(check, seen);
 }
 
-// 48, 63, 64, 74, 79, 94, 95, 119, 120: of the hardware, by NVIDIA's "XID Errors". Others are mostly a program's own mistake (13, 31).
-bool is_of_hardware(std::string_view line) {
-    static const std::set<unsigned> kHardware = {48, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120, 140, 143};
-    const size_t at = line.find("): ");
-    if (at == line.npos) return false;
-    const auto rest = line.substr(at + 3);
-    const auto number = parse_number<unsigned>(rest.substr(0, rest.find_first_not_of("0123456789")));
-    return number && kHardware.contains(*number);
-}
-
-Finding check_xids(const std::optional<std::vector<std::string>>& lines) {
-    if (!lines) return ok("XID events", "the kernel's log is readable by root alone");
-    if (lines->empty()) return ok("XID events", "none since the boot, as far as the kernel's log goes back");
-    const auto hardware = std::ranges::find_if(*lines, is_of_hardware);
-    const bool is_hardware = hardware != lines->end();
-    const std::string seen = fmt::format("{}, {}: {}", plural(lines->size(), "event"),
+Finding check_xids(const std::optional<std::vector<XidEvent>>& events) {
+    if (!events) return ok("XID events", "the kernel's log is readable by root alone");
+    if (events->empty()) return ok("XID events", "none since the boot, as far as the kernel's log goes back");
+    const auto hardware = std::ranges::find_if(*events, is_of_hardware);
+    const bool is_hardware = hardware != events->end();
+    const std::string seen = fmt::format("{}, {}: {}", plural(events->size(), "event"),
                                          is_hardware ? "one of hardware" : "the last",
-                                         printable(is_hardware ? *hardware : lines->back(), 120));
+                                         printable(is_hardware ? hardware->line : events->back().line, 120));
     if (!is_hardware) return ok("XID events", seen + " (a program's own mistake, as a rule)");
     return warning("XID events", seen, "the GPU, its memory or its links have failed before",
                    "NVIDIA's \"XID Errors\" says what the number means; dcgmi diag -r 2");
@@ -261,15 +234,6 @@ std::string cuda_version(int number) {
     return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
 }
 
-std::vector<std::string> xid_lines(std::string_view text) {
-    constexpr std::string_view kMark = "NVRM: Xid ";
-    std::vector<std::string> lines;
-    for (const auto line : split(text, '\n'))
-        if (const size_t at = line.find(kMark); at != line.npos)
-            lines.push_back(printable(line.substr(at + kMark.size() - 4), 200));
-    return lines;
-}
-
 GpuFacts read_gpus(const std::string& root, const std::string& name) {
     GpuFacts facts;
     facts.has_device = has_nvidia_device(root);
@@ -279,7 +243,7 @@ GpuFacts read_gpus(const std::string& root, const std::string& name) {
         facts.problem = name + ": " + (tried ? "whoever asks it crashes" : tried.error().message);
     else
         ask_library(facts, name);
-    if (const auto log = kernel_log()) facts.xid_lines = xid_lines(*log);
+    if (const auto log = kernel_log(root)) facts.xids = xid_events(*log);
     return facts;
 }
 
@@ -297,7 +261,7 @@ Findings check_gpus(const GpuFacts& facts) {
                                               ": NCCL copies through the CPU's memory there"));
     else if (facts.gpus.size() > 1)
         found.push_back(ok("peer access", "between all GPUs"));
-    found.push_back(check_xids(facts.xid_lines));
+    found.push_back(check_xids(facts.xids));
     found.push_back(check_persistence(facts.gpus));
     return found;
 }

@@ -10,6 +10,7 @@
 
 #include "findings/finding.hpp"
 #include "nvml/library.hpp"
+#include "nvml/xid_events.hpp"
 
 namespace dp::doctor {
 
@@ -37,16 +38,12 @@ struct GpuFacts {
     std::string driver;       // "580.65.06"
     int cuda = 0;             // the newest CUDA that the driver runs: 13000
     std::vector<Gpu> gpus;
-    std::vector<std::string> without_peer_access;  // pairs: "0-1"
-    std::optional<std::vector<std::string>>
-        xid_lines;  // of the kernel's log since the boot; nullopt: not readable
+    std::vector<std::string> without_peer_access;     // pairs: "0-1"
+    std::optional<std::vector<nvml::XidEvent>> xids;  // since the boot; nullopt: the log is not readable
 };
 
 GpuFacts read_gpus(const std::string& root, const std::string& library = nvml::kLibrary);
 Findings check_gpus(const GpuFacts& facts);
-
-// The kernel's lines about NVIDIA's XID events, "Xid (PCI:0000:17:00): 79, ..." each; text is that of /dev/kmsg. Pure.
-std::vector<std::string> xid_lines(std::string_view text);
 
 // 13000 → "13.0".
 std::string cuda_version(int number);

@@ -47,6 +47,11 @@ std::string percent(double share) {
 
 constexpr double kApart = 2;
 const Sign kSigns[] = {
+    {&Pace::has_gpu_xid, &Pace::gpu_xid, &Pace::set_gpu_xid, 0.5, kApart,
+     [](double own, double) {
+         return fmt::format(
+             "its GPU has had the XID event {:.0f} meanwhile: see dmesg and NVIDIA's \"XID Errors\"", own);
+     }},
     {&Pace::has_gpu_slowed, &Pace::gpu_slowed, &Pace::set_gpu_slowed, 0.5, kApart,
      [](double, double) { return std::string("heat or its power supply slows its GPU down"); }},
     {&Pace::has_throttled, &Pace::throttled, &Pace::set_throttled, 0.02, kApart,
@@ -64,6 +69,11 @@ const Sign kSigns[] = {
          return fmt::format("the kernel throttles its core {:.1f} times a second (median {:.1f}): heat", own,
                             usual);
      }},
+    {&Pace::has_clock_lost, &Pace::clock_lost, &Pace::set_clock_lost, 0.15, 1,
+     [](double own, double usual) {
+         return "its core runs at " + percent(1 - own) + " of its highest clock (median " +
+                percent(1 - usual) + ")";
+     }},
     {&Pace::has_gpu_clock_lost, &Pace::gpu_clock_lost, &Pace::set_gpu_clock_lost, 0.15, 1,
      [](double own, double usual) {
          return "its GPU runs at " + percent(1 - own) + " of its highest clock (median " +
@@ -78,6 +88,14 @@ const Sign kSigns[] = {
     {&Pace::has_retransmissions, &Pace::retransmissions, &Pace::set_retransmissions, 10, kApart,
      [](double own, double usual) {
          return fmt::format("its node retransmits {:.0f} TCP segments a second (median {:.0f})", own, usual);
+     }},
+    {&Pace::has_memory_bytes, &Pace::memory_bytes, &Pace::set_memory_bytes, 5e9, 1.5,
+     [](double own, double usual) {
+         return fmt::format(
+             "the cores that share its L3 cache move {:.0f} GB/s from and to memory (median {:.0f} GB/s): a "
+             "neighbour's "
+             "work, or its own",
+             own / 1e9, usual / 1e9);
      }},
     {&Pace::has_gpu_errors, &Pace::gpu_errors, &Pace::set_gpu_errors, 0.5, kApart,
      [](double own, double) {

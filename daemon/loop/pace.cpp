@@ -6,6 +6,7 @@
 
 #include "base/text.hpp"
 #include "common/read_file.hpp"
+#include "loop/core_state.hpp"
 
 namespace dp {
 namespace {
@@ -40,23 +41,18 @@ std::string cpu_stat_of(std::string_view proc_cgroup) {
     return "";
 }
 
-// How often the core on which the process ran last was throttled (field 39 of proc(5)'s stat).
-std::optional<int64_t> overheated(std::string_view stat) {
-    const size_t name = stat.rfind(") ");
-    const auto core = name == stat.npos ? std::nullopt : word_of(stat.substr(name + 2), 39 - 3);
-    if (!core) return std::nullopt;
-    const std::string folder = "/sys/devices/system/cpu/cpu" + std::to_string(*core) + "/thermal_throttle/";
-    const auto of_core = word_of(read_file(folder + "core_throttle_count"), 0);
-    const auto of_package = word_of(read_file(folder + "package_throttle_count"), 0);
-    return of_core || of_package ? std::optional(of_core.value_or(0) + of_package.value_or(0)) : std::nullopt;
-}
-
 PaceCounters counters_of(pid_t pid) {
     const std::string process = "/proc/" + std::to_string(pid) + "/";
     const std::string stat = read_file(process + "stat");
     PaceCounters counters = read_counters(read_file(process + "schedstat"), stat, read_file("/proc/net/snmp"),
                                           cpu_stat_of(read_file(process + "cgroup")));
-    counters.overheated = overheated(stat);
+    // Of the core on which the process ran last: field 39 of proc(5)'s stat.
+    const size_t name = stat.rfind(") ");
+    const auto core = name == stat.npos ? std::nullopt : word_of(stat.substr(name + 2), 39 - 3);
+    if (!core) return counters;
+    counters.core = read_core(*core);
+    // One that sleeps leaves its core a lower clock.
+    if (stat[name + 2] != 'R') counters.core.clock_lost.reset();
     return counters;
 }
 
@@ -93,16 +89,20 @@ bool PaceReader::has_slowed_down() const {
 }
 
 void PaceReader::note_gpu(wire::RankPace& pace, pid_t process, const wire::NodeUsage& gpus) {
+    const auto more = [](std::map<uint32_t, uint64_t>& first_seen, uint32_t tile, uint64_t now) {
+        return now - std::min(now, first_seen.emplace(tile, now).first->second);
+    };
     for (const auto& gpu : gpus.gpus()) {
-        const uint64_t before =
-            gpu.has_lost_bits() ? lost_bits_.emplace(gpu.tile(), gpu.lost_bits()).first->second : 0;
+        const uint64_t errors = gpu.has_lost_bits() ? more(lost_bits_, gpu.tile(), gpu.lost_bits()) : 0;
+        const uint64_t xids = gpu.has_xids() ? more(xids_, gpu.tile(), gpu.xids()) : 0;
         if (std::ranges::find(gpu.pids(), process) == gpu.pids().end()) continue;
         if (gpu.has_is_slowed())
             pace.set_gpu_slowed(std::max(pace.gpu_slowed(), gpu.is_slowed() ? 1.0 : 0.0));
         if (gpu.has_clock_lost()) pace.set_gpu_clock_lost(std::max(pace.gpu_clock_lost(), gpu.clock_lost()));
         if (gpu.has_lost_bits())
-            pace.set_gpu_errors(std::max(
-                pace.gpu_errors(), static_cast<double>(gpu.lost_bits() - std::min(before, gpu.lost_bits()))));
+            pace.set_gpu_errors(std::max(pace.gpu_errors(), static_cast<double>(errors)));
+        if (gpu.has_xids())
+            pace.set_gpu_xid(std::max(pace.gpu_xid(), xids > 0 ? static_cast<double>(gpu.last_xid()) : 0.0));
     }
 }
 
@@ -138,7 +138,14 @@ std::optional<wire::RankPace> PaceReader::read(uint32_t rank, ConnectionId conne
     if (const auto faults = more(was.major_faults, is.major_faults)) pace.set_major_faults(*faults / seconds);
     if (const auto segments = more(was.retransmissions, is.retransmissions))
         pace.set_retransmissions(*segments / seconds);
-    if (const auto times_hot = more(was.overheated, is.overheated)) pace.set_overheated(*times_hot / seconds);
+    // Another core or cache counts from elsewhere.
+    if (const auto times_hot = more(was.core.overheated, is.core.overheated);
+        times_hot && was.core.core == is.core.core)
+        pace.set_overheated(*times_hot / seconds);
+    if (is.core.clock_lost) pace.set_clock_lost(*is.core.clock_lost);
+    if (const auto bytes = more(was.core.memory_bytes, is.core.memory_bytes);
+        bytes && was.core.cache == is.core.cache)
+        pace.set_memory_bytes(*bytes / seconds);
     return pace;
 }
 

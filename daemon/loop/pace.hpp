@@ -14,6 +14,7 @@
 #include "common/phase_page.hpp"
 #include "dp.pb.h"
 #include "engine/local_ranks.hpp"
+#include "loop/core_state.hpp"
 
 namespace dp {
 
@@ -24,7 +25,7 @@ struct PaceCounters {
     std::optional<int64_t> periods;
     std::optional<int64_t> major_faults;
     std::optional<int64_t> retransmissions;
-    std::optional<int64_t> overheated;
+    CoreState core;  // on which it ran last
     bool operator==(const PaceCounters&) const = default;
 };
 
@@ -52,8 +53,8 @@ class PaceReader {
         PhaseTimes times{};
         PaceCounters counters;
     };
-    std::map<uint32_t, Last> last_;           // by rank
-    std::map<uint32_t, uint64_t> lost_bits_;  // by tile, when it was first seen
+    std::map<uint32_t, Last> last_;                  // by rank
+    std::map<uint32_t, uint64_t> lost_bits_, xids_;  // by tile, when it was first seen
 };
 
 }  // namespace dp

@@ -5,8 +5,11 @@
 #include <array>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "base/text.hpp"
 #include "nvml/library.hpp"
+#include "nvml/xid_events.hpp"
 #include "tiles/conf.hpp"
 #include "tiles/vendor.hpp"
 #include "tiles/vendors/nvidia.hpp"
@@ -32,6 +35,12 @@ struct Memory {
 constexpr int kProcessors = 1;            // nvmlClockType_t: NVML_CLOCK_SM
 constexpr int kOfTheChip = 0;             // nvmlTemperatureSensors_t: NVML_TEMPERATURE_GPU
 constexpr unsigned kMostProcesses = 128;  // of a GPU
+
+struct PciInfo {  // nvmlPciInfo_t
+    char old_address[16]{};
+    unsigned domain = 0, bus = 0, device = 0, kind = 0, board = 0;
+    char address[32]{};
+};
 
 struct Process {  // nvmlProcessInfo_t
     unsigned pid = 0;
@@ -61,6 +70,9 @@ void note_state(const Library& nvml, Handle gpu, NvmlUse& use) {
     if (nvml.call("nvmlDeviceGetTemperature", gpu, kOfTheChip, &degrees) == kSuccess) use.celsius = degrees;
     if (nvml.call("nvmlDeviceGetTotalEccErrors", gpu, kUncorrected, kSinceLoaded, &errors) == kSuccess)
         use.lost_bits = errors;
+    PciInfo where;
+    if (nvml.call("nvmlDeviceGetPciInfo_v3", gpu, &where) == kSuccess)
+        use.bus = fmt::format("{:04x}:{:02x}:{:02x}", where.domain, where.bus, where.device);
 }
 
 std::optional<NvmlUse> use_of(const Library& nvml, Handle device) {
@@ -136,6 +148,15 @@ Try<std::vector<NvmlDevice>> devices_of(const Library& nvml, const std::string& 
     return all;
 }
 
+void note_xids(const std::vector<XidEvent>& events, const std::string& bus, wire::NodeUsage::Gpu& gpu) {
+    gpu.set_xids(0);
+    for (const XidEvent& event : events) {
+        if (event.bus != bus || !is_of_hardware(event)) continue;
+        gpu.set_xids(gpu.xids() + 1);
+        gpu.set_last_xid(event.number);
+    }
+}
+
 }  // namespace
 
 std::optional<double> clock_lost(uint32_t busy_percent, uint64_t reasons, unsigned now, unsigned most) {
@@ -174,6 +195,8 @@ Try<wire::NodeUsage> GpuUse::look() const {
     const auto known = DP_TRY(devices_of(*nvml_, root_, [&](const std::string& why) {
         if (usage.problem().empty()) usage.set_problem(why);
     }));
+    const auto log = kernel_log(root_);
+    const std::vector<XidEvent> events = log ? xid_events(*log) : std::vector<XidEvent>();
     const uint32_t each = inventory_.layout.tiles_per_device;
     for (uint32_t tile = 0; tile < inventory_.layout.tiles; ++tile)
         for (const NvmlDevice& device : known) {
@@ -192,6 +215,7 @@ Try<wire::NodeUsage> GpuUse::look() const {
                 gpu.set_clock_reasons(*use.clock_reasons);
             }
             if (use.lost_bits) gpu.set_lost_bits(*use.lost_bits);
+            if (log && !use.bus.empty()) note_xids(events, use.bus, gpu);
             if (use.watts) gpu.set_watts(*use.watts);
             if (use.celsius) gpu.set_celsius(*use.celsius);
             if (use.sm_mhz) gpu.set_sm_mhz(*use.sm_mhz);

@@ -38,6 +38,7 @@ struct NvmlUse {
     std::optional<uint32_t> watts, celsius;
     std::optional<uint32_t> sm_mhz;     // its processors' clock
     std::optional<uint64_t> lost_bits;  // uncorrected memory errors since the driver was loaded
+    std::string bus;                    // PCI address: "0000:17:00"; "": not known
 };
 
 // Of a GPU that was so busy in percent, by nvmlClocksEventReasons and its clocks in MHz. Pure.

@@ -109,7 +109,7 @@ GpuFacts healthy_gpus() {
     gpu.slowed_by = 0x1 | 0x4;  // idle, and at its power limit
     facts.gpus = {gpu, gpu};
     facts.gpus[1].number = 1;
-    facts.xid_lines.emplace();
+    facts.xids.emplace();
     return facts;
 }
 
@@ -140,7 +140,9 @@ TEST(DoctorGpus, FindsEachFaultAndNothingElse) {
              "-c DEFAULT"},
             {[](auto& f) { f.gpus[1].is_persistent = false; }, "persistence", Level::warning, "off for GPU 1",
              "nvidia-persistenced"},
-            {[](auto& f) { f.xid_lines = {"Xid (PCI:0000:17:00): 79, GPU has fallen off the bus."}; },
+            {[](auto& f) {
+                 f.xids = {{"0000:17:00", 79, "Xid (PCI:0000:17:00): 79, GPU has fallen off the bus."}};
+             },
              "XID events", Level::warning, "1 event, one of hardware: Xid (PCI:0000:17:00): 79",
              "XID Errors"},
         },
@@ -150,17 +152,12 @@ TEST(DoctorGpus, FindsEachFaultAndNothingElse) {
 TEST(DoctorGpus, AreNotNeeded) {
     EXPECT_EQ(complaints(check_gpus({})), std::vector<std::string>());
     GpuFacts facts = healthy_gpus();
-    facts.xid_lines = {"Xid (PCI:0000:17:00): 13, Graphics Exception"};  // a program's own mistake
+    facts.xids = {
+        {"0000:17:00", 13, "Xid (PCI:0000:17:00): 13, Graphics Exception"}};  // a program's own mistake
     facts.without_peer_access = {"0-1"};
     EXPECT_EQ(complaints(check_gpus(facts)), std::vector<std::string>());
-    facts.xid_lines.reset();
+    facts.xids.reset();
     EXPECT_EQ(complaints(check_gpus(facts)), std::vector<std::string>());
-}
-
-TEST(DoctorGpus, FindsXidsInTheKernelsLog) {
-    EXPECT_THAT(xid_lines("6,1,2,-;NVRM: loading\n4,1234,5678,-;NVRM: Xid (PCI:0000:17:00): 79, "
-                          "pid='<unknown>', GPU has fallen\n SUBSYSTEM=pci\n"),
-                ElementsAre("Xid (PCI:0000:17:00): 79, pid='<unknown>', GPU has fallen"));
 }
 
 // Against fake_nvml.c.

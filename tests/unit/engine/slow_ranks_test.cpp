@@ -160,6 +160,19 @@ TEST(SlowRanks, WhatSetsOneApartIsSaid) {
              pace.set_gpu_slowed(is_slow);
          },
          "; heat or its power supply slows its GPU down"},
+        {[](wire::RankPace& pace, bool is_slow) {
+             pace.set_gpu_xid(is_slow ? 94 : 0);
+             pace.set_gpu_errors(is_slow ? 3 : 0);
+         },
+         "; its GPU has had the XID event 94 meanwhile: see dmesg and NVIDIA's \"XID Errors\""},
+        {[](wire::RankPace& pace, bool is_slow) { pace.set_clock_lost(is_slow ? 0.4 : 0.1); },
+         "; its core runs at 60 % of its highest clock (median 90 %)"},
+        {[](wire::RankPace& pace, bool is_slow) { pace.set_clock_lost(is_slow ? 0.4 : 0.3); }, ""},
+        {[](wire::RankPace& pace, bool is_slow) { pace.set_memory_bytes(is_slow ? 91e9 : 30e9); },
+         "; the cores that share its L3 cache move 91 GB/s from and to memory (median 30 GB/s): a "
+         "neighbour's "
+         "work, or its own"},
+        {[](wire::RankPace& pace, bool is_slow) { pace.set_memory_bytes(is_slow ? 91e9 : 80e9); }, ""},
         {[](wire::RankPace& pace, bool is_slow) { pace.set_gpu_errors(is_slow ? 3 : 0); },
          "; its GPU has had 3 uncorrected memory errors meanwhile"},
         {[](wire::RankPace& pace, bool is_slow) { pace.set_gpu_clock_lost(is_slow ? 0.45 : 0.25); },

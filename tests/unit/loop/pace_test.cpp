@@ -17,7 +17,7 @@ constexpr const char* kSnmp =
 TEST(PaceCounters, AreReadFromTheirFiles) {
     const PaceCounters counters =
         read_counters("123 456 7\n", kStat, kSnmp, "usage_usec 5\nnr_periods 9\nnr_throttled 2\n");
-    EXPECT_EQ(counters, (PaceCounters{456, 2, 9, 17, 23, std::nullopt}));
+    EXPECT_EQ(counters, (PaceCounters{456, 2, 9, 17, 23, {}}));
 }
 
 TEST(PaceCounters, AreUnknownWhereTheirFilesAreNotOrSaySomethingElse) {
@@ -29,25 +29,35 @@ TEST(PaceCounters, AreUnknownWhereTheirFilesAreNotOrSaySomethingElse) {
 TEST(PaceReader, TheWorstGpuOfARankIsItsOwn) {
     wire::NodeUsage gpus;
     const auto add = [&](std::initializer_list<pid_t> pids, double clock_lost, bool is_slowed,
-                         uint64_t lost_bits) {
+                         uint64_t lost_bits, uint32_t xids) {
         auto& gpu = *gpus.add_gpus();
         gpu.set_tile(static_cast<uint32_t>(gpus.gpus_size()));
         for (const pid_t pid : pids) gpu.add_pids(pid);
         gpu.set_clock_lost(clock_lost);
         gpu.set_is_slowed(is_slowed);
         gpu.set_lost_bits(lost_bits);
+        gpu.set_xids(xids);
+        gpu.set_last_xid(94);
     };
-    add({7, 8}, 0.1, false, 5);
-    add({8, 9}, 0.3, true, 0);
+    add({7, 8}, 0.1, false, 5, 2);
+    add({8, 9}, 0.3, true, 0, 0);
     PaceReader reader;
     wire::RankPace pace;
     reader.note_gpu(pace, 8, gpus);
     EXPECT_EQ(pace.gpu_clock_lost(), 0.3);
     EXPECT_EQ(pace.gpu_slowed(), 1);
     EXPECT_EQ(pace.gpu_errors(), 0) << "those of its past";
+    EXPECT_TRUE(pace.has_gpu_xid());
+    EXPECT_EQ(pace.gpu_xid(), 0) << "those of its past";
     gpus.mutable_gpus(0)->set_lost_bits(7);
+    gpus.mutable_gpus(0)->set_xids(3);
     reader.note_gpu(pace, 8, gpus);
     EXPECT_EQ(pace.gpu_errors(), 2);
+    EXPECT_EQ(pace.gpu_xid(), 94);
+    gpus.mutable_gpus(0)->set_xids(1);  // the kernel's log begins later now
+    wire::RankPace later;
+    reader.note_gpu(later, 8, gpus);
+    EXPECT_EQ(later.gpu_xid(), 0);
     gpus.mutable_gpus(1)->clear_is_slowed();
     gpus.mutable_gpus(0)->clear_is_slowed();
     wire::RankPace unknown;
@@ -55,7 +65,8 @@ TEST(PaceReader, TheWorstGpuOfARankIsItsOwn) {
     EXPECT_FALSE(unknown.has_gpu_slowed());
     wire::RankPace other;
     reader.note_gpu(other, 10, gpus);
-    EXPECT_FALSE(other.has_gpu_clock_lost() || other.has_gpu_slowed() || other.has_gpu_errors());
+    EXPECT_FALSE(other.has_gpu_clock_lost() || other.has_gpu_slowed() || other.has_gpu_errors() ||
+                 other.has_gpu_xid());
 }
 
 TEST(PaceReader, TellsHowFastARankIsSinceTheLastTime) {

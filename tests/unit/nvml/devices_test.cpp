@@ -72,6 +72,10 @@ TEST(GpuUse, IsToldByTileOfTheDevicesThatMayBeUsed) {
     tree.file("/tiles.conf",
               "nodes=gpu01 vendor=nvidia devices=2 tiles-per-device=2 files=/dev/nvidia[0-1]\n"
               "nodes=cpu01 vendor=intel devices=2 tiles-per-device=2\n");
+    const std::string bus = "0000:18:00";  // of GPU 1 of the conf
+    tree.file("/dev/kmsg", "4,1,1,-;NVRM: Xid (PCI:" + bus + "): 94, Contained\n4,2,1,-;NVRM: Xid (PCI:" +
+                               bus + "): 79, GPU has fallen off the bus.\n4,3,1,-;NVRM: Xid (PCI:" + bus +
+                               "): 13, Graphics Exception\n4,4,1,-;NVRM: Xid (PCI:0000:99:00): 48, DBE\n");
     const auto use_of = [&](const std::string& node, const std::string& library) {
         const auto gpus = GpuUse::open({node, conf}, tree.root(), library);
         EXPECT_TRUE(gpus) << gpus.error().message;
@@ -96,6 +100,8 @@ TEST(GpuUse, IsToldByTileOfTheDevicesThatMayBeUsed) {
         EXPECT_EQ(usage->gpus(i).celsius(), 41u);
         EXPECT_EQ(usage->gpus(i).sm_mhz(), 1320u);
         EXPECT_TRUE(usage->gpus(i).has_lost_bits());
+        EXPECT_EQ(usage->gpus(i).xids(), 2u) << "of hardware, of this GPU";
+        EXPECT_EQ(usage->gpus(i).last_xid(), 79u);
     }
     const auto of_intel = use_of("cpu01", DP_TEST_NVML);
     ASSERT_TRUE(of_intel) << of_intel.error().message;

@@ -110,6 +110,20 @@ int nvmlDeviceGetMemoryInfo(struct device* device, unsigned long long memory[3])
     return SUCCESS;
 }
 
+struct pci {
+    char old_address[16];
+    unsigned domain, bus, device, kind, board;
+    char address[32];
+};
+int nvmlDeviceGetPciInfo_v3(struct device* device, struct pci* where);
+
+int nvmlDeviceGetPciInfo_v3(struct device* device, struct pci* where) {
+    memset(where, 0, sizeof *where);
+    where->bus = 0x17 + device->minor;
+    snprintf(where->address, sizeof where->address, "00000000:%02X:00.0", where->bus);
+    return SUCCESS;
+}
+
 // GPU 0 computes for two processes, at two thirds of its clock.
 struct process {
     unsigned pid;
