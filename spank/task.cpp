@@ -311,7 +311,7 @@ void Task::settle(const NodePlan& plan, bool is_prepared) {
 void Task::change_variables(const TaskFacts& facts, const NodePlan& plan,
                             std::vector<std::string>& warnings) {
     TaskEnvironment environment = task_environment(facts, plan, before_);
-    changed_ = environment.changes;
+    if (s_.settings.tasks_tell()) changed_ = environment.changes;
     for (const std::string& name : environment.kept)
         if (auto wanted = before_(name.c_str()); wanted != inherited_(name.c_str()))
             environment.changes.push_back({name, std::move(wanted)});
