@@ -167,8 +167,7 @@ class Task {
     NodePlan await_plan();
     // With --dp-on-failure=restart: the task becomes the keeper of its rank, and this returns in each of the rank's
     // lives.
-    NodePlan begin_life(const NodePlan& first);
-    void take_place(const NodePlan& plan);
+    void begin_life(const NodePlan& first);
 
  private:
     State& s_;
@@ -177,6 +176,11 @@ class Task {
     uint32_t rank_ = 0;
     std::optional<TilePlan> tiles_;
     Fd said_by_daemon_;
+    int hostfile_ = -1;
+    pid_t reader_ = 0;
+    // What take_place has changed: for the daemon to record, and how it was before.
+    std::vector<EnvironmentChange> changed_;
+    std::vector<EnvironmentChange> unchanged_;
     // Made at the first request; most tasks make none.
     std::optional<EnvironmentList> variables_;
     const GetVariable inherited_ = [this](const char* name) {
@@ -187,6 +191,10 @@ class Task {
 
     bool is_first() const { return local_ == 0; }
     [[noreturn]] void refuse(const std::string& why);
+    bool can_prepare(const NodePlan& plan) const;
+    void take_place(const NodePlan& plan);
+    void leave_place();
+    void settle(const NodePlan& plan, bool is_prepared);
     void change_variables(const TaskFacts& facts, const NodePlan& plan, std::vector<std::string>& warnings);
 };
 
@@ -252,8 +260,13 @@ NodePlan Task::await_plan() {
     return std::move(*plan);
 }
 
-NodePlan Task::begin_life(const NodePlan& first) {
-    if (!s_.settings.restarts_ranks()) return first;
+void Task::begin_life(const NodePlan& first) {
+    if (!s_.settings.restarts_ranks()) {
+        take_place(first);
+        return settle(first, false);
+    }
+    const bool is_prepared = can_prepare(first);
+    if (is_prepared) take_place(first);
     s_.node.plan_file.reset();
     s_.node.ready_read.reset();
     auto plan = keep(s_.node.socket_name, local_, first);
@@ -264,17 +277,49 @@ NodePlan Task::begin_life(const NodePlan& first) {
                         plan.error().message.c_str());
         refuse(plan.error().message);
     }
-    return std::move(*plan);
+    const bool is_first = plan->generation == first.generation;
+    if (is_prepared && !is_first) leave_place();
+    if (!is_prepared || !is_first) take_place(*plan);
+    settle(*plan, is_prepared && is_first);
+}
+
+// Whether the keeper takes its rank's place before it forks: each page of memory that only the rank writes to, the kernel copies first.
+// Not where the task ends there, or is bound to CPUs that are the rank's alone.
+bool Task::can_prepare(const NodePlan& plan) const {
+    return plan.place && local_ < plan.place->ranks.size() && !*s_.settings.dry_run && !tiles_;
+}
+
+// For the place of another generation.
+void Task::leave_place() {
+    change_environment(spank_, environment_list(spank_), unchanged_);
+    variables_.reset();
+    if (hostfile_ >= 0) close(std::exchange(hostfile_, -1));
+}
+
+// What only the rank's own process can do.
+void Task::settle(const NodePlan& plan, bool is_prepared) {
+    let_read_this_process(reader_);
+    const auto hostfile = std::ranges::find(changed_, kHostfileVariable, &EnvironmentChange::name);
+    if (is_prepared && hostfile != changed_.end()) {
+        hostfile->value = path_of_hostfile(hostfile_);
+        if (!overwrite(raw_environment(spank_), *hostfile))
+            spank_setenv(spank_, hostfile->name.c_str(), hostfile->value->c_str(), 1);
+    }
+    if (s_.settings.wants_record()) tell_environment(s_.node.socket_name, local_, plan.generation, changed_);
 }
 
 void Task::change_variables(const TaskFacts& facts, const NodePlan& plan,
                             std::vector<std::string>& warnings) {
     TaskEnvironment environment = task_environment(facts, plan, before_);
-    if (s_.settings.wants_record())
-        tell_environment(facts.socket, local_, plan.generation, environment.changes);
+    if (s_.settings.tasks_tell()) changed_ = environment.changes;
     for (const std::string& name : environment.kept)
         if (auto wanted = before_(name.c_str()); wanted != inherited_(name.c_str()))
             environment.changes.push_back({name, std::move(wanted)});
+    if (s_.settings.restarts_ranks()) {
+        unchanged_.clear();
+        for (const auto& change : environment.changes)
+            unchanged_.push_back({change.name, inherited_(change.name.c_str())});
+    }
     change_environment(spank_, environment_list(spank_), environment.changes);
     remove_slots(spank_);
     if (rank_ == 0) warnings.insert(warnings.end(), environment.warnings.begin(), environment.warnings.end());
@@ -286,9 +331,10 @@ void Task::take_place(const NodePlan& plan) {
         _exit(0);  // a spare's, which --dp-dry-run does not run either
     TaskFacts facts = task_facts(s_, rank_, local_);
     facts.take(plan);
-    let_daemon_read_this_process(plan.daemon);
+    reader_ = reader_of_ranks(plan.daemon);
     const bool is_first_life = plan.generation == s_.facts.generation;
-    facts.hostfile = make_hostfile(hostfile_of(s_.facts.node_list, s_.facts.tasks_per_node, facts.nodes));
+    hostfile_ = make_hostfile(hostfile_of(s_.facts.node_list, s_.facts.tasks_per_node, facts.nodes));
+    facts.hostfile = path_of_hostfile(hostfile_);
     std::vector<std::string> warnings;
     if (s_.settings.wants_nccl_debug()) {
         facts.nccl_debug_file = usable_nccl_debug_file(
@@ -349,11 +395,13 @@ void task_init(spank_t spank) {
     }
     end_on_signals();
     if (s.refused) _exit(1);
-    Task task(s, spank);
+    // Never deleted: the program replaces it soon, and each page that a rank writes to to free memory of its keeper's would be copied
+    // first.
+    Task& task = *new Task(s, spank);
     task.fetch_descriptors();
     task.place_in_heterogeneous_step();
     task.start_daemon_if_first();
-    task.take_place(task.begin_life(task.await_plan()));
+    task.begin_life(task.await_plan());
 }
 
 }  // namespace dp::plugin

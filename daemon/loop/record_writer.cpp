@@ -30,6 +30,7 @@ RecordWriter::RecordWriter(std::vector<std::string> command,
 
 void RecordWriter::start(event_base* base) {
     has_started_ = true;
+    gather_.emplace(base, [this] { flush(); });
     if (const auto started = program_.start(base, command_); !started)
         return fail_with(started.error().message);
     flush();
@@ -40,8 +41,10 @@ void RecordWriter::add(std::string_view bytes) {
     unwritten_ += bytes;
     if (unwritten_.size() > kMaxUnwritten)
         fail_with("the file system has taken nothing for a long time");
-    else if (has_started_)
+    else if (has_started_ && unwritten_.size() > kMostGathered)
         flush();
+    else if (has_started_ && !std::exchange(gathers_, true))
+        gather_->after(kGathers);
 }
 
 void RecordWriter::finish() {
@@ -51,6 +54,7 @@ void RecordWriter::finish() {
 }
 
 void RecordWriter::flush() {
+    gathers_ = false;
     unwritten_.erase(0, program_.give(unwritten_));
 }
 

@@ -16,6 +16,9 @@ namespace dp {
 
 // What waits for a file system that hangs, in bytes; when it is more, the recording ends.
 inline constexpr size_t kMaxUnwritten = size_t{4} << 20;
+// So much the daemon gathers, in bytes, and so long, because each write wakes the other process. It is lost if the daemon is killed.
+inline constexpr size_t kMostGathered = size_t{32} << 10;
+inline constexpr Time kGathers{100};
 // How long a daemon that is done waits for the rest to be written.
 inline constexpr Time kRecordPatience{1000};
 
@@ -46,6 +49,8 @@ class RecordWriter {
     std::string said_;
     bool has_started_ = false, has_failed_ = false, is_finishing_ = false;
     HelperRun program_;
+    std::optional<Timer> gather_;
+    bool gathers_ = false;
 
     void flush();
     void fail_with(const std::string& why);

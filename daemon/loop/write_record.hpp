@@ -11,14 +11,15 @@
 
 namespace dp {
 
-// When what is written is brought to the disk: at once, but not twice within kSyncEvery. That is as much as is lost with the machine.
+// When what is written is brought to the disk: at once, but not twice within kSyncEvery, nor before the record is that old, because the
+// ranks start meanwhile. That is as much as is lost with the machine.
 class SyncTimes {
  public:
     using Time = std::chrono::steady_clock::time_point;
     static constexpr std::chrono::milliseconds kSyncEvery{500};
 
     void written(Time now) {
-        if (!due_) due_ = last_ ? std::max(now, *last_ + kSyncEvery) : now;
+        if (!due_) due_ = std::max(now, last_.value_or(now) + kSyncEvery);
     }
     void synced(Time now) {
         last_ = now;

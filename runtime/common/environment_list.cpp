@@ -5,6 +5,18 @@
 #include <cstring>
 
 namespace dp {
+namespace {
+
+bool write_into(char* place, const EnvironmentChange& change) {
+    const size_t name = change.name.size();
+    if (std::strlen(place) < name + 1 + change.value->size()) return false;
+    std::memcpy(place, change.name.c_str(), name);
+    place[name] = '=';
+    std::memcpy(place + name + 1, change.value->c_str(), change.value->size() + 1);
+    return true;
+}
+
+}  // namespace
 
 std::vector<EnvironmentChange> empty_slots(bool tiles) {
     struct {
@@ -29,6 +41,13 @@ std::vector<std::string> slots_of(const char* const* environment) {
             if (const char* const equals = std::strchr(*environment, '='))
                 names.emplace_back(*environment, equals);
     return names;
+}
+
+bool overwrite(char** environment, const EnvironmentChange& change) {
+    if (!change.value) return false;
+    for (const std::string start = change.name + "="; environment && *environment; ++environment)
+        if (std::string_view(*environment).starts_with(start)) return write_into(*environment, change);
+    return false;
 }
 
 EnvironmentList::EnvironmentList(char** environment) {
@@ -57,8 +76,7 @@ std::optional<std::string> EnvironmentList::operator()(const char* name) const {
 
 bool EnvironmentList::write(const EnvironmentChange& change) {
     if (!change.value) return false;
-    const size_t name = change.name.size();
-    const size_t size = name + 1 + change.value->size();
+    const size_t size = change.name.size() + 1 + change.value->size();
     char* place = find(change.name);
     if (!place) {
         const auto slot = std::find_if(slots_.begin(), slots_.end(),
@@ -67,11 +85,7 @@ bool EnvironmentList::write(const EnvironmentChange& change) {
         place = *slot;
         slots_.erase(slot);
     }
-    if (std::strlen(place) < size) return false;
-    std::memcpy(place, change.name.c_str(), name);
-    place[name] = '=';
-    std::memcpy(place + name + 1, change.value->c_str(), change.value->size() + 1);
-    return true;
+    return write_into(place, change);
 }
 
 }  // namespace dp

@@ -27,6 +27,9 @@ inline constexpr std::string_view kSlot = "SLURM_DP_SLOT_";
 // The names of an environment's unused slots; the environment may be null.
 std::vector<std::string> slots_of(const char* const* environment);
 
+// Overwrites the variable of that name if it is as long, without an index of all of them. False: nothing was written.
+bool overwrite(char** environment, const EnvironmentChange& change);
+
 class EnvironmentList {
  public:
     // Valid until somebody else changes the environment, which may be null.

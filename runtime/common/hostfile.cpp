@@ -32,13 +32,17 @@ std::string hostfile_of(std::string_view node_list, std::string_view tasks_per_n
     return lines;
 }
 
-std::string make_hostfile(const std::string& lines) {
-    if (lines.empty()) return "";
+int make_hostfile(const std::string& lines) {
+    if (lines.empty()) return -1;
     Fd file(memfd_create("slurm-dp-hostfile", MFD_ALLOW_SEALING));
     if (!file || write(file.get(), lines.data(), lines.size()) != static_cast<ssize_t>(lines.size()))
-        return "";
+        return -1;
     fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL);
-    return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(file.release());
+    return file.release();
+}
+
+std::string path_of_hostfile(int hostfile) {
+    return hostfile < 0 ? "" : "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(hostfile);
 }
 
 }  // namespace dp

@@ -37,8 +37,17 @@ std::string word_of_stat(pid_t pid, size_t place) {
 }  // namespace
 
 void let_daemon_read_this_process(pid_t daemon) {
-    if (daemon > 1 && read_file("/proc/" + std::to_string(daemon) + "/comm") == "dp-rendezvousd\n")
-        prctl(PR_SET_PTRACER, daemon);
+    let_read_this_process(reader_of_ranks(daemon));
+}
+
+pid_t reader_of_ranks(pid_t daemon) {
+    const bool is_ours =
+        daemon > 1 && read_file("/proc/" + std::to_string(daemon) + "/comm") == "dp-rendezvousd\n";
+    return is_ours ? daemon : 0;
+}
+
+void let_read_this_process(pid_t reader) {
+    if (reader > 0) prctl(PR_SET_PTRACER, reader);
 }
 
 Cgroups cgroups_of_step(std::string_view proc_cgroup) {

@@ -36,6 +36,9 @@ bool is_stopped(pid_t pid);
 // one, also after an exec but not its children (dpctl stacks, --dp-hang-timeout). Nothing if that process is no daemon of ours, as in
 // another PID namespace, or the kernel has no yama.
 void let_daemon_read_this_process(pid_t daemon);
+// The same in two parts, of which the second is for the process itself: whom to let, 0 if nobody.
+pid_t reader_of_ranks(pid_t daemon);
+void let_read_this_process(pid_t reader);
 
 // The processes of a node's ranks, as the launcher or, if there are keepers (keeper.hpp), those tell of them.
 class Tasks {

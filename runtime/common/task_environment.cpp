@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/text.hpp"
+#include "common/hostfile.hpp"
 
 namespace dp {
 namespace {
@@ -211,7 +212,7 @@ void write_nccl(Writer& w, const TaskFacts& facts) {
 // The variables that libdp reads.
 void write_own(Writer& w, const TaskFacts& facts, const NodePlan& plan) {
     w.set("DP_MASTER_ADDR", plan.master_addr);
-    if (!facts.hostfile.empty()) w.set("DP_HOSTFILE", facts.hostfile);
+    if (!facts.hostfile.empty()) w.set(kHostfileVariable, facts.hostfile);
     w.set("DP_DAEMON_PID", text(facts.daemon));
     w.set("DP_MASTER_PORT", text(plan.master_port));
     w.set("DP_WORLD_SIZE", text(facts.world_size));

@@ -16,7 +16,9 @@ RESTART = ["--dp-on-failure=restart"]
 TWO_NODES = ["srun", "-N2", "--ntasks-per-node=2", *RESTART]
 BEGAN_ANYWHERE = re.compile(r"generation \d+ began")
 BEGAN = re.compile(r"slurm-dp: (.*); generation (\d+) began (\d+\.\d\d) s later$")
-
+# Variables that differ from one generation to the next.
+OF_A_GENERATION = {"DP_GENERATION", "DP_INJECTED", "DP_MASTER_PORT", "JAX_COORDINATOR_ADDRESS", "MASTER_PORT", "PET_MASTER_PORT",
+                   "TORCHELASTIC_RESTART_COUNT"}
 
 pytestmark = pytest.mark.usefixtures("one_step_each")
 
@@ -101,6 +103,26 @@ def test_a_program_goes_on_from_where_it_was(cluster):
     assert len({life[7] for life in lives}) == 3
     cluster.assert_nothing_left()
     cluster.assert_idle()
+
+
+def test_each_life_has_an_environment_of_its_own(cluster):
+    """The keeper prepares the first one before it forks; nothing of it is left in the next ones."""
+    script = ("case $DP_HOSTFILE in /proc/$$/fd/*) [ -s $DP_HOSTFILE ] || DP_HOSTFILE=empty;; esac; "
+              "env | sed \"s/^/$DP_GENERATION $RANK /; s:/proc/$$/fd/[0-9]*:/proc/SELF/fd/N:\"; "
+              "[ $DP_GENERATION -ge 2 ] && exit 0; [ $RANK = 1 ] && { sleep 0.2; exit 5; }; sleep 600")
+    done = cluster.run([*TWO_NODES, "-m", "block", "sh", "-c", script], timeout=60, env={"NODE_RANK": "9", "KEPT": "by the user"})
+    assert done.returncode == 0, done.stderr
+    lives = {}
+    for line in done.stdout.splitlines():
+        generation, rank, variable = line.split(" ", 2)
+        name, _, value = variable.partition("=")
+        lives.setdefault((int(rank), int(generation)), {})[name] = value
+    assert sorted(lives) == [(rank, generation) for rank in range(4) for generation in range(3)]
+    for (rank, generation), variables in lives.items():
+        first = lives[rank, 0]
+        assert first["DP_HOSTFILE"] == "/proc/SELF/fd/N" and first["KEPT"] == "by the user" and first["NODE_RANK"] == str(rank // 2), first
+        differ = {name for name in {*first, *variables} if first.get(name) != variables.get(name)}
+        assert differ <= OF_A_GENERATION, (rank, generation, differ)
 
 
 ENDS = {

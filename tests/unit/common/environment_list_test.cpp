@@ -46,6 +46,26 @@ TEST(EnvironmentList, WritesWhereThereIsRoomAndNowhereElse) {
     }
 }
 
+TEST(EnvironmentList, OverwritesOneWithoutAnIndex) {
+    struct {
+        EnvironmentChange change;
+        bool written;
+        std::vector<std::string> after;
+    } const cases[] = {
+        {{"RANK", "12"}, true, {"RANKS=xxxx", "RANK=12", "RANK=7"}},
+        {{"RANK", "12345"}, false, {}},
+        {{"RANK", std::nullopt}, false, {}},
+        {{"RAN", "1"}, false, {}},
+    };
+    const std::vector<std::string> before = {"RANKS=xxxx", "RANK=    ", "RANK=7"};
+    for (const auto& c : cases) {
+        RawEnvironment environment(before);
+        EXPECT_EQ(overwrite(environment.get(), c.change), c.written) << c.change.name;
+        EXPECT_EQ(environment.entries(), c.written ? c.after : before) << c.change.name;
+    }
+    EXPECT_FALSE(overwrite(nullptr, {"RANK", "1"}));
+}
+
 TEST(EnvironmentList, TakesASlotForWhatIsNotThere) {
     const std::string slot = std::string(kSlot) + "0=" + std::string(4, ' ');
     const std::string long_slot = std::string(kSlot) + "1=" + std::string(8, ' ');

@@ -29,12 +29,13 @@ TEST(Hostfile, IsEmptyWhereNobodyCanTell) {
 }
 
 TEST(Hostfile, IsReadByItsPath) {
-    EXPECT_EQ(make_hostfile(""), "");
-    const std::string path = make_hostfile("a slots=1\n");
+    EXPECT_EQ(path_of_hostfile(make_hostfile("")), "");
+    const int hostfile = make_hostfile("a slots=1\n");
+    const std::string path = path_of_hostfile(hostfile);
     ASSERT_TRUE(path.starts_with("/proc/" + std::to_string(getpid()) + "/fd/")) << path;
     EXPECT_EQ(read_file(path), "a slots=1\n");
     EXPECT_NE(truncate(path.c_str(), 0), 0) << "nobody changes it";
-    close(std::stoi(path.substr(path.rfind('/') + 1)));
+    close(hostfile);
 }
 
 }  // namespace

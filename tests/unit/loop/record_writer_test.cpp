@@ -160,8 +160,10 @@ TEST(SyncTimes, AtOnceButNotTwiceWithinHalfASecond) {
     const auto at = [](int ms) { return SyncTimes::Time(milliseconds(ms)); };
     SyncTimes times;
     EXPECT_EQ(times.wait(at(1000)), std::nullopt) << "nothing was written";
-    times.written(at(1000));
-    EXPECT_EQ(times.wait(at(1000)), milliseconds(0));
+    times.written(at(502));
+    EXPECT_EQ(times.wait(at(502)), milliseconds(500)) << "the ranks start";
+    times.written(at(600));
+    EXPECT_EQ(times.wait(at(1002)), milliseconds(0));
     times.synced(at(1003));
     EXPECT_EQ(times.wait(at(1003)), std::nullopt);
     // A sample that comes a little less than a second after the last one is not left until the next.
