@@ -249,6 +249,8 @@ TEST(CudaEmulatorDeathTest, EndsBehindWhatIsHandedOutOfMemory) {
     EXPECT_EQ(part_of(32)[0], '\xFF');
     EXPECT_EQ(part_of(8192), whole.first());
     EXPECT_EQ(hand_out(nullptr, 5), nullptr);
+    const Memory<char> odd(100);
+    static_cast<char*>(hand_out(odd.first(), 16))[15] = 7;  // nor is it behind the memory
 }
 
 __global__ void apart_kernel() {
