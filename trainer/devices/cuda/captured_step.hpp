@@ -6,16 +6,16 @@
 // Every call that queues something comes by here, as a value that can be compared and made again. The first step notes its calls.
 // The second one compares: what both have is captured, in graphs of calls that follow each other. From then on a call that is as it
 // was is only counted, and the last one of a graph launches it. Where a kernel gets other arguments, such as Adam's with the step's
-// number, they are set in the graph before. A library's call that differs is made by itself, between graphs; once it stays as it is,
-// it is captured, too. So what the GPU gets is always what the calls say, in their order, and no call need know of this.
+// number, they are set in the graph before. A library's call that differs is made by itself, between graphs; once it stays as it
+// is, it is captured, too. So what the GPU gets is always what the calls say, in their order, and no call need know of this.
 //
 // Whoever else queues on the stream, or waits for it, calls flush() first (CudaDevice::stream() does): graphs end there, so that
 // neither collectives nor copies nor events are captured, and the host may wait wherever it wants. Calls that were only counted
 // when the next one turns out to be another are made then.
 //
 // Calls are captured after the step, when all of them have been made once: libraries have prepared what they need by then, and if
-// CUDA refuses the capture nothing is lost; later steps are queued call by call. The same goes for a graph that is refused when it is
-// to be launched, as for lack of memory: its calls are made one by one.
+// CUDA refuses the capture nothing is lost; later steps are queued call by call. The same goes for a graph that is refused when it
+// is to be launched, as for lack of memory: its calls are made one by one.
 #pragma once
 
 #include <cuda_runtime.h>

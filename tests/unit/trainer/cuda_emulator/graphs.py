@@ -40,7 +40,7 @@ CASES = {
     "stages": ("late", [*GPT, "--accumulate=2", "--pipeline-parallel=2"], 0, 0),
     "sharded": (None, [*GPT, "--shard-optimizer"], 0, 0),
     # CUDA refuses to capture, has no memory for graphs or their launches, or does not set arguments: one line says so.
-    **{refused: (None, ["--model=linear", "--batch-size=2", "--samples=40"], 0, 0) for refused in ("refused", "upload", "launch", "set")},
+    **{why: (None, ["--model=linear", "--batch-size=2", "--samples=40"], 0, 0) for why in ("refused", "upload", "launch", "set")},
 }
 REFUSALS = {"refused": "capturing", "upload": "capturing", "launch": "launching", "set": "launching"}
 RANKS = {"ranks": 2, "stages": 2, "sharded": 2}
