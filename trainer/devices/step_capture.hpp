@@ -15,6 +15,8 @@ class StepCapture {
     virtual void set_capture(bool on) = 0;
     virtual void begin_step() = 0;
     virtual void end_step() = 0;
+    // Those to come are another training's: nothing is known of them, and nothing refused yet.
+    virtual void forget_steps() = 0;
     // Why it queues each operation by itself although it is on; empty: it does not.
     virtual const std::string& refusal() const = 0;
 };

@@ -61,6 +61,7 @@ TrainStep::TrainStep(const TrainingContext& run)
       found_(run.device.make(Type::f64, {2 + kClipping})),
       metrics_(found_.view(0, {2})),
       marks_(run.device, run.ranks.data) {
+    if (capture_ != nullptr) capture_->forget_steps();
     make_sum();
     if (const Parameter* shared = shared_parameter())
         exchanged_ = run.device.make(Type::f32, {std::min(elements_of(shared->shape), kExchanged)});

@@ -4,6 +4,8 @@
 #include "trainer/devices/step_capture.hpp"
 
 #include "devices.hpp"
+#include "small_models.hpp"
+#include "trainer/training/training.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -14,6 +16,7 @@ struct StepCaptureTest : OnEachDevice {};
 std::vector<float> numbers_of_steps(Device& device, StepCapture* captured) {
     const std::vector<float> values = random_values(1000, 7);
     const Tensor x = upload(device, {1000}, values), y = device.make(Type::f32, {1000}),
+                 zeroed = device.make(Type::f32, {10}), other_zeroed = device.make(Type::f32, {20}),
                  z = device.make(Type::f32, {1000}), other = upload(device, {1000}, values);
     std::vector<float> seen;
     const auto look = [&] {
@@ -22,6 +25,7 @@ std::vector<float> numbers_of_steps(Device& device, StepCapture* captured) {
     for (int step = 1; step <= 16; ++step) {
         const MarkedStep marked(captured);
         device.zero(y);
+        device.zero(step == 6 ? other_zeroed : zeroed);  // another in one step
         device.add(x, y);
         device.scale(y, 0.5f);
         device.add(y, z);
@@ -46,6 +50,36 @@ TEST_P(StepCaptureTest, HasTheNumbersOfItsCalls) {
     EXPECT_EQ(numbers_of_steps(device(), steps), without);
     EXPECT_EQ(numbers_of_steps(device(), steps), without)
         << "with other tensors than those that were captured";
+    if (steps != nullptr) {
+        EXPECT_EQ(steps->refusal(), "");
+    }
+}
+
+class Nobody final : public Observer {
+ public:
+    void on_step(std::int64_t, std::int64_t, const Schedule&) override {}
+    void on_epoch(const EpochReport&, const Schedule&) override {}
+};
+
+TEST_P(StepCaptureTest, BeginsAfreshWithAnotherTraining) {
+    auto* const steps = dynamic_cast<StepCapture*>(&device());
+    if (steps != nullptr) steps->set_capture(true);
+    const Tensor x = upload(device(), {10}, random_values(10, 7)), y = device().make(Type::f32, {10});
+    for (int step = 0; step < 140; ++step) {
+        const MarkedStep marked(steps);
+        for (int i = 0; i < 2 + step / 2 % 2; ++i) device().add(x, y);
+    }
+    if (steps != nullptr) {
+        EXPECT_EQ(steps->refusal(), "its steps differ too often");
+    }
+    const ModelInfo& info = *find_model("linear");
+    const auto model = info.make(shape());
+    Settings settings;
+    settings.batch = 2;
+    SingleCommunicator alone;
+    Nobody nobody;
+    const auto done = repeat_step(info, *model, data_for(info), settings, device(), alone, 4, nobody);
+    EXPECT_TRUE(done) << done.error().message;
     if (steps != nullptr) {
         EXPECT_EQ(steps->refusal(), "");
     }

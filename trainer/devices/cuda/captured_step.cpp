@@ -6,8 +6,27 @@
 namespace dp::trainer {
 namespace {
 
-// Each call is seen to change once at most, so more captures than some mean that steps differ in what they call.
+// Each call is seen to change a few times at most, so more captures than some mean that steps differ in what they call.
 constexpr int kMostCaptures = 64;
+
+// What the stream's capture has last: the node of a single kernel that has just been queued.
+cudaError_t last_node(cudaStream_t stream, cudaGraphNode_t& node) {
+    cudaStreamCaptureStatus status{};
+    const cudaGraphNode_t* last = nullptr;
+    const cudaGraphEdgeData* edges = nullptr;  // without it CUDA refuses to say what has some
+    std::size_t count = 0;
+#if CUDART_VERSION >= 13000
+    const cudaError_t told =
+        cudaStreamGetCaptureInfo(stream, &status, nullptr, nullptr, &last, &edges, &count);
+#else
+    const cudaError_t told =
+        cudaStreamGetCaptureInfo_v3(stream, &status, nullptr, nullptr, &last, &edges, &count);
+#endif
+    if (told != cudaSuccess) return told;
+    if (status != cudaStreamCaptureStatusActive || count != 1) return cudaErrorStreamCaptureUnsupported;
+    node = *last;
+    return cudaSuccess;
+}
 
 }  // namespace
 
@@ -47,28 +66,40 @@ CapturedStep::Graph* CapturedStep::graph_here() {
 }
 
 bool CapturedStep::is_in_graph() {
-    note_place();
-    const Graph* const graph = graph_here();
+    Graph* const graph = graph_here();
     ++next_;
     if (graph == nullptr) return false;
-    if (next_ == graph->calls.last && !device_.failed())
-        device_.check(cudaGraphLaunch(graph->executable, stream_), "launching what steps repeat");
+    if (next_ == graph->calls.last && !device_.failed()) launch(*graph);
     return true;
+}
+
+void CapturedStep::launch(Graph& graph) {
+    cudaError_t failed = cudaSuccess;
+    for (const std::size_t i : graph.to_set)
+        if (failed == cudaSuccess)
+            failed = calls_[i]->set(graph.executable, graph.nodes[i - graph.calls.first]);
+    graph.to_set.clear();
+    const bool are_set = failed == cudaSuccess;
+    if (are_set) failed = cudaGraphLaunch(graph.executable, stream_);
+    if (failed == cudaSuccess) return;
+    // Nothing of it is queued yet. Other failures than these are the device's.
+    if (are_set && failed != cudaErrorMemoryAllocation)
+        return void(device_.check(failed, "launching what steps repeat"));
+    make_calls(graph.calls);
+    refuse("launching", failed);
 }
 
 void CapturedStep::leave_graph() {
     const Graph* const graph = graph_here();
     if (graph == nullptr) return;
-    for (std::size_t i = graph->calls.first; i < next_; ++i)
-        if (!device_.failed() && calls_[i]->queue() != 0)
-            device_.keep_failure("queueing again what steps repeat failed");
+    make_calls({graph->calls.first, next_});
     forget(next_graph_);
 }
 
-void CapturedStep::replaced() {
-    note_place();
-    is_stale_ |= !std::exchange(facts_[next_].changes, true);
-    ++next_;
+void CapturedStep::make_calls(const CallRun& calls) {
+    for (std::size_t i = calls.first; i < calls.last; ++i)
+        if (!device_.failed() && calls_[i]->queue() != 0)
+            device_.keep_failure("queueing again what steps repeat failed");
 }
 
 void CapturedStep::add(std::unique_ptr<AnyCall> call) {
@@ -78,8 +109,10 @@ void CapturedStep::add(std::unique_ptr<AnyCall> call) {
     ++next_;
 }
 
-void CapturedStep::note_place() {
-    if (std::exchange(is_apart_, false)) is_stale_ |= !std::exchange(facts_[next_].is_apart, true);
+void CapturedStep::note_place(bool is_same) {
+    CallFacts facts = after_step(facts_[next_], is_same);
+    facts.is_apart |= std::exchange(is_apart_, false);
+    is_stale_ |= facts != std::exchange(facts_[next_], facts);
 }
 
 // The step has other calls from here on.
@@ -92,7 +125,7 @@ void CapturedStep::shorten() {
 
 // It may still run.
 void CapturedStep::forget(std::size_t graph) {
-    cudaGraphExecDestroy(graphs_[graph].executable);
+    destroy(graphs_[graph]);
     graphs_.erase(graphs_.begin() + static_cast<std::ptrdiff_t>(graph));
     is_stale_ = true;
 }
@@ -105,30 +138,55 @@ void CapturedStep::capture() {
         return stop();
     }
     for (const CallRun& calls : runs_of(facts_)) {
-        cudaGraphExec_t executable = nullptr;
-        if (const cudaError_t failed = capture(calls, executable); failed != cudaSuccess) {
-            cudaGetLastError();  // else the next call that asks for it would be blamed
-            refusal_ = std::string("capturing a step failed: ") + cudaGetErrorString(failed);
-            return stop();
-        }
-        graphs_.push_back({calls, executable});
+        graphs_.push_back({calls});
+        if (const cudaError_t failed = capture(graphs_.back()); failed != cudaSuccess)
+            return refuse("capturing", failed);
     }
 }
 
-cudaError_t CapturedStep::capture(const CallRun& calls, cudaGraphExec_t& executable) const {
+cudaError_t CapturedStep::capture(Graph& graph) const {
     // Threads of NCCL's may do as they like.
     if (const auto begun = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal);
         begun != cudaSuccess)
         return begun;
-    bool are_queued = true;
-    for (std::size_t i = calls.first; i < calls.last && are_queued; ++i) are_queued = calls_[i]->queue() == 0;
-    cudaGraph_t graph = nullptr;
-    const cudaError_t ended = cudaStreamEndCapture(stream_, &graph);
+    cudaError_t queued = cudaSuccess;
+    for (std::size_t i = graph.calls.first; i < graph.calls.last && queued == cudaSuccess; ++i) {
+        cudaGraphNode_t node = nullptr;
+        if (calls_[i]->queue() != 0)
+            queued = cudaErrorStreamCaptureUnsupported;
+        else if (calls_[i]->can_be_set())
+            queued = last_node(stream_, node);
+        graph.nodes.push_back(node);
+    }
+    // Whatever has failed: else the stream would queue nothing more.
+    const cudaError_t ended = cudaStreamEndCapture(stream_, &graph.captured);
     if (ended != cudaSuccess) return ended;
-    const cudaError_t made =
-        are_queued ? cudaGraphInstantiate(&executable, graph, 0) : cudaErrorStreamCaptureUnsupported;
-    cudaGraphDestroy(graph);
-    return made;
+    return queued == cudaSuccess ? make_executable(graph) : queued;
+}
+
+// And takes the memory that it needs on the GPU, which the first launch would do else.
+cudaError_t CapturedStep::make_executable(Graph& graph) const {
+    const cudaError_t made = cudaGraphInstantiate(&graph.executable, graph.captured, 0);
+    return made == cudaSuccess ? cudaGraphUpload(graph.executable, stream_) : made;
+}
+
+void CapturedStep::destroy(Graph& graph) {
+    if (graph.executable != nullptr) cudaGraphExecDestroy(graph.executable);
+    if (graph.captured != nullptr) cudaGraphDestroy(graph.captured);
+}
+
+// All calls of the step are queued, and those to come are made one by one.
+void CapturedStep::refuse(const char* what, cudaError_t why) {
+    cudaGetLastError();  // else the next call that asks for it would be blamed
+    refusal_ = std::string(what) + " a step failed: " + cudaGetErrorString(why);
+    stop();
+}
+
+void CapturedStep::forget_all() {
+    stop();
+    captures_ = 0;
+    is_new_ = is_stale_ = false;
+    refusal_.clear();
 }
 
 void CapturedStep::stop() {

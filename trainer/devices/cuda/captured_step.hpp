@@ -5,20 +5,22 @@
 //
 // Every call that queues something comes by here, as a value that can be compared and made again. The first step notes its calls.
 // The second one compares: what both have is captured, in graphs of calls that follow each other. From then on a call that is as it
-// was is only counted, and the last one of a graph launches it. A call that differs in anything, such as Adam's with the step's
-// number, is made by itself, between graphs. So what the GPU gets is always what the calls say, in their order, and no call need know
-// of this.
+// was is only counted, and the last one of a graph launches it. Where a kernel gets other arguments, such as Adam's with the step's
+// number, they are set in the graph before. A library's call that differs is made by itself, between graphs; once it stays as it
+// is, it is captured, too. So what the GPU gets is always what the calls say, in their order, and no call need know of this.
 //
 // Whoever else queues on the stream, or waits for it, calls flush() first (CudaDevice::stream() does): graphs end there, so that
 // neither collectives nor copies nor events are captured, and the host may wait wherever it wants. Calls that were only counted
 // when the next one turns out to be another are made then.
 //
 // Calls are captured after the step, when all of them have been made once: libraries have prepared what they need by then, and if
-// CUDA refuses the capture nothing is lost; later steps are queued call by call.
+// CUDA refuses the capture nothing is lost; later steps are queued call by call. The same goes for a graph that is refused when it
+// is to be launched, as for lack of memory: its calls are made one by one.
 #pragma once
 
 #include <cuda_runtime.h>
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -60,7 +62,8 @@ inline auto fields_of(const AdamStep& of) {
     return std::tuple(rate, root_scale, beta1, beta2, epsilon, keep, clipping);
 }
 
-// ---- calls: queue() returns the library's status, of which 0 is success; is_like() of calls that differ in their arguments alone.
+// ---- calls: queue() returns the library's status, of which 0 is success; is_like() of calls that differ in their arguments alone;
+// set(), if there is one, gives a graph's node these arguments, from the graph's next launch on.
 
 template <typename... Parameters>
 struct KernelLaunch {
@@ -71,13 +74,7 @@ struct KernelLaunch {
     std::tuple<Parameters...> parameters;
 
     int queue() const {
-        // Without it a kernel may have 48 KiB, its own among them.
-        if (shared > 0) {
-            const cudaError_t allowed =
-                cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                     cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
-            if (allowed != cudaSuccess) return allowed;
-        }
+        if (const cudaError_t allowed = allow_shared(); allowed != cudaSuccess) return allowed;
         cudaLaunchConfig_t config{};
         config.dynamicSmemBytes = shared;
         config.gridDim = blocks;
@@ -87,7 +84,23 @@ struct KernelLaunch {
             [&](const Parameters&... each) { return cudaLaunchKernelEx(&config, kernel, each...); },
             parameters);
     }
-    bool is_like(const KernelLaunch& other) const { return kernel == other.kernel; }
+    cudaError_t set(cudaGraphExec_t graph, cudaGraphNode_t node) const {
+        if (const cudaError_t allowed = allow_shared(); allowed != cudaSuccess) return allowed;
+        return std::apply(
+            [&](const Parameters&... each) {
+                std::array<void*, sizeof...(Parameters)> places{
+                    const_cast<void*>(static_cast<const void*>(&each))...};
+                cudaKernelNodeParams all{};
+                all.func = reinterpret_cast<void*>(kernel);
+                all.gridDim = blocks;
+                all.blockDim = threads;
+                all.sharedMemBytes = static_cast<unsigned>(shared);
+                all.kernelParams = places.data();
+                return cudaGraphExecKernelNodeSetParams(graph, node, &all);
+            },
+            parameters);
+    }
+    bool is_like(const KernelLaunch& other) const { return kernel == other.kernel && stream == other.stream; }
     bool operator==(const KernelLaunch& other) const {
         const auto alike = [](const dim3& one, const dim3& two) {
             return one.x == two.x && one.y == two.y && one.z == two.z;
@@ -98,6 +111,12 @@ struct KernelLaunch {
     }
 
  private:
+    // Without it a kernel may have 48 KiB, its own among them.
+    cudaError_t allow_shared() const {
+        if (shared == 0) return cudaSuccess;
+        return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+    }
     template <typename T>
     static bool is_same(const T& one, const T& other) {
         if constexpr (std::is_empty_v<T>)
@@ -126,9 +145,18 @@ struct MemoryClear {
 // ---- which calls go into graphs
 
 struct CallFacts {
-    bool is_apart;  // something else may have been queued before it, or the host has waited
-    bool changes;   // from step to step
+    bool is_apart;    // something else may have been queued before it, or the host has waited
+    bool changes;     // was not as in the step before; of one that cannot be set in a graph
+    int changed = 0;  // how often it began to change
+    bool operator==(const CallFacts&) const = default;
 };
+// Pure: after a step that has it as the one before, or has not. A call that begins to change again and again stays outside.
+inline CallFacts after_step(CallFacts call, bool is_same) {
+    constexpr int kMost = 3;
+    if (!is_same && !call.changes) ++call.changed;
+    call.changes = !is_same || (call.changes && call.changed > kMost);
+    return call;
+}
 struct CallRun {
     std::size_t first, last;  // without the last
     bool operator==(const CallRun&) const = default;
@@ -161,18 +189,33 @@ class CapturedStep {
     void begin(cudaStream_t stream);
     void end();
     void flush();
+    // Steps of another training follow.
+    void forget_all();
 
     // Makes the call, or lets its graph make it.
     template <typename Call>
     int queue(const Call& call) {
         if (!is_open_) return call.queue();
         Call* const before = call_before<Call>();
-        if (before != nullptr && *before == call) return is_in_graph() ? 0 : call.queue();
+        const bool is_like = before != nullptr && before->is_like(call);
+        if (is_like && *before == call) {
+            note_place(true);
+            return is_in_graph() ? 0 : call.queue();
+        }
+        if constexpr (kCanBeSet<Call>) {
+            if (is_like) {
+                *before = call;
+                if (Graph* const graph = graph_here(); graph != nullptr) graph->to_set.push_back(next_);
+                note_place(true);
+                return is_in_graph() ? 0 : call.queue();
+            }
+        }
         leave_graph();
         if (const int failed = call.queue(); failed != 0) return failed;
-        if (before != nullptr && before->is_like(call)) {
+        if (is_like) {
             *before = call;
-            replaced();
+            note_place(false);
+            ++next_;
         } else {
             add(std::make_unique<Kept<Call>>(call));
         }
@@ -183,19 +226,36 @@ class CapturedStep {
     const std::string& refusal() const { return refusal_; }
 
  private:
+    template <typename Call>
+    static constexpr bool kCanBeSet = requires(const Call& call, cudaGraphExec_t graph,
+                                               cudaGraphNode_t node) {
+        call.set(graph, node);
+    };
     struct AnyCall {
         virtual ~AnyCall() = default;
         virtual int queue() const = 0;
+        virtual bool can_be_set() const = 0;
+        virtual cudaError_t set(cudaGraphExec_t graph, cudaGraphNode_t node) const = 0;
     };
     template <typename Call>
     struct Kept final : AnyCall {
         explicit Kept(const Call& kept) : call(kept) {}
         int queue() const override { return call.queue(); }
+        bool can_be_set() const override { return kCanBeSet<Call>; }
+        cudaError_t set(cudaGraphExec_t graph, cudaGraphNode_t node) const override {
+            if constexpr (kCanBeSet<Call>)
+                return call.set(graph, node);
+            else
+                return cudaErrorNotSupported;
+        }
         Call call;
     };
     struct Graph {
         CallRun calls;
-        cudaGraphExec_t executable;
+        cudaGraph_t captured = nullptr;  // its nodes name those of the executable one
+        cudaGraphExec_t executable = nullptr;
+        std::vector<cudaGraphNode_t> nodes = {};  // of each call; null: it cannot be set
+        std::vector<std::size_t> to_set = {};     // calls with other arguments, before the next launch
     };
 
     CudaDevice& device_;
@@ -219,17 +279,21 @@ class CapturedStep {
         return kept == nullptr ? nullptr : &kept->call;
     }
     Graph* graph_here();
-    // Passes the next call, which is as it was.
+    // Passes the next call, which is as it was, or can be set.
     bool is_in_graph();
-    // The next call is not as it was: makes those of its graph that came before it.
+    void launch(Graph& graph);
+    // The next call is another: makes those of its graph that came before it.
     void leave_graph();
-    void replaced();
+    void make_calls(const CallRun& calls);
     void add(std::unique_ptr<AnyCall> call);
-    void note_place();
+    void note_place(bool is_same);
     void shorten();
     void forget(std::size_t graph);
     void capture();
-    cudaError_t capture(const CallRun& calls, cudaGraphExec_t& executable) const;
+    cudaError_t capture(Graph& graph) const;
+    cudaError_t make_executable(Graph& graph) const;
+    static void destroy(Graph& graph);
+    void refuse(const char* what, cudaError_t why);
     void stop();
 };
 

@@ -37,6 +37,7 @@ class CudaDevice : public Device, public StepCapture {
     void set_capture(bool on) override { captures_ = on && !is_logged_; }
     void begin_step() override;
     void end_step() override { step_.end(); }
+    void forget_steps() override { step_.forget_all(); }
     const std::string& refusal() const override { return step_.refusal(); }
 
     // NCCL between the ranks of the group, on this device's stream; both must outlive it.
@@ -81,6 +82,8 @@ class CudaDevice : public Device, public StepCapture {
     void convolve_backward_input(const Convolution& c, In dy, In w, Out dx) override;
     void convolve_backward_parameters(const Convolution& c, In dy, In x, Out dw, Out db) override;
     std::int64_t convolution_scratch(const Convolution& c, std::int64_t rows, Type type) const override;
+    // Else it would grow within the first steps, whose calls would not be those of the later ones.
+    void reserve_convolution_scratch(std::int64_t bytes) override { workspace_of(bytes); }
     void add_channels(ImageShape shape, In b, InOut y) override;
     void sum_channels(ImageShape shape, In dy, Out db) override;
     void batch_norm_sums(const BatchNorm& norm, In x, Out sums) override;

@@ -25,7 +25,7 @@ struct CudaModule {
 };
 
 // Increase it with every change of CudaModule, NcclGroup, Device, Communicator, Tensor, OperationLog or Error.
-inline constexpr int kCudaModuleVersion = 24;
+inline constexpr int kCudaModuleVersion = 25;
 inline constexpr const char* kCudaModuleFile = "libdp-trainer-cuda.so";
 inline constexpr const char* kCudaModuleSymbol = "dp_trainer_cuda_module";
 

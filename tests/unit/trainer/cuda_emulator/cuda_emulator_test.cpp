@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <numeric>
@@ -248,6 +249,8 @@ TEST(CudaEmulatorDeathTest, EndsBehindWhatIsHandedOutOfMemory) {
     EXPECT_EQ(part_of(32)[0], '\xFF');
     EXPECT_EQ(part_of(8192), whole.first());
     EXPECT_EQ(hand_out(nullptr, 5), nullptr);
+    const Memory<char> odd(100);
+    static_cast<char*>(hand_out(odd.first(), 16))[15] = 7;  // nor is it behind the memory
 }
 
 __global__ void apart_kernel() {
@@ -520,6 +523,49 @@ TEST_F(CudaEmulatorStreams, AGraphRunsEachTimeItIsLaunchedWithTheArgumentsOfItsC
         cudaStreamSynchronize(one_);
         EXPECT_EQ(b.values(), std::vector<int>(32, 2));
     }
+}
+
+TEST_F(CudaEmulatorStreams, ANodeHasOtherArgumentsFromTheNextLaunchOn) {
+    const Memory<int> a(32), b(32), c(32);
+    const auto zero = [&] {
+        for (const auto* all : {&a, &b, &c}) cudaMemsetAsync(all->first(), 0, 128, one_);
+    };
+    cudaStreamBeginCapture(one_, cudaStreamCaptureModeThreadLocal);
+    queue_add(one_, a.first(), b.first());
+    cudaStreamCaptureStatus status{};
+    const cudaGraphNode_t* last = nullptr;
+    const cudaGraphEdgeData* edges = nullptr;
+    std::size_t count = 0;
+    ASSERT_EQ(cudaStreamGetCaptureInfo(one_, &status, nullptr, nullptr, &last, &edges, &count), cudaSuccess);
+    ASSERT_EQ(status, cudaStreamCaptureStatusActive);
+    ASSERT_EQ(count, 1);
+    const cudaGraphNode_t node = *last;
+    queue_add(one_, b.first(), b.first());
+    cudaGraph_t graph = nullptr;
+    ASSERT_EQ(cudaStreamEndCapture(one_, &graph), cudaSuccess);
+    cudaGraphExec_t executable = nullptr;
+    ASSERT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
+    zero();
+    EXPECT_EQ(cudaGraphLaunch(executable, one_), cudaSuccess);
+    const int* in = a.first();
+    int* out = c.first();
+    std::array<void*, 2> places{&in, &out};
+    cudaKernelNodeParams other{};
+    other.func = reinterpret_cast<void*>(add_kernel);
+    other.gridDim = 1;
+    other.blockDim = 32;
+    other.kernelParams = places.data();
+    EXPECT_EQ(cudaGraphExecKernelNodeSetParams(executable, node, &other), cudaSuccess);
+    out = nullptr;
+    cudaStreamSynchronize(one_);
+    EXPECT_EQ(b.values(), std::vector<int>(32, 2)) << "what was launched before";
+    EXPECT_EQ(c.values(), std::vector<int>(32, 0));
+    EXPECT_EQ(cudaGraphLaunch(executable, one_), cudaSuccess);
+    cudaStreamSynchronize(one_);
+    EXPECT_EQ(b.values(), std::vector<int>(32, 3));
+    EXPECT_EQ(c.values(), std::vector<int>(32, 1));
+    cudaGraphExecDestroy(executable);
+    cudaGraphDestroy(graph);
 }
 
 TEST_F(CudaEmulatorStreams, ACaptureFailsWithWhatMayNotBeCalledMeanwhile) {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "blocks.hpp"
+#include "graphs.hpp"
 #include "queues.hpp"
 #include "shadow.hpp"
 
@@ -63,22 +64,38 @@ void add_ranges(const Argument& argument, std::vector<Range>& ranges) {
 }
 
 template <typename... Parameters>
-DP_UNWATCHED cudaError_t launch_kernel(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
-                                       std::type_identity_t<Parameters>... arguments) {
+DP_UNWATCHED cudaError_t make_node(dim3 blocks, dim3 threads, std::size_t launched,
+                                   void (*kernel)(Parameters...), GraphNode& node, Parameters... arguments) {
     const auto* function = reinterpret_cast<const void*>(kernel);
-    const cudaError_t result = limits(config->gridDim, config->blockDim, function, config->dynamicSmemBytes);
-    note(result);
+    const cudaError_t result = limits(blocks, threads, function, launched);
     if (result != cudaSuccess) return result;
     std::vector<Range> ranges;
     if (are_late()) (add_ranges(arguments, ranges), ...);
-    const auto work = [blocks = config->gridDim, threads = config->blockDim,
-                       launched = config->dynamicSmemBytes, function, kernel, arguments...] {
+    const auto work = [=] {
         const auto call = [&]() DP_UNWATCHED { kernel(arguments...); };
         constexpr auto kBody = [](const void* what)
                                    DP_UNWATCHED { (*static_cast<const decltype(call)*>(what))(); };
         run(blocks, threads, {kBody, &call, function, &beside_shared, DP_IS_WATCHED, launched});
     };
-    return queue(Did::kernel, config->stream, {"kernel", function}, std::move(ranges), work);
+    constexpr auto kRebinding = [](const cudaKernelNodeParams& to, GraphNode& again) {
+        return [&]<std::size_t... kAll>(std::index_sequence<kAll...>) {
+            return make_node(to.gridDim, to.blockDim, to.sharedMemBytes,
+                             reinterpret_cast<void (*)(Parameters...)>(to.func), again,
+                             *static_cast<const Parameters*>(to.kernelParams[kAll])...);
+        }
+        (std::index_sequence_for<Parameters...>());
+    };
+    node = {Did::kernel, {"kernel", function}, std::move(ranges), work, kRebinding};
+    return cudaSuccess;
+}
+template <typename... Parameters>
+DP_UNWATCHED cudaError_t launch_kernel(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                                       std::type_identity_t<Parameters>... arguments) {
+    GraphNode node;
+    const cudaError_t result = make_node<Parameters...>(config->gridDim, config->blockDim,
+                                                        config->dynamicSmemBytes, kernel, node, arguments...);
+    note(result);
+    return result == cudaSuccess ? queue(config->stream, node) : result;
 }
 
 // The value of lane `from`, in each lane.

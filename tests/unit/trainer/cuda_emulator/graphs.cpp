@@ -58,6 +58,26 @@ Nodes& nodes_of(void* handle) {
     return *static_cast<Nodes*>(handle);
 }
 
+// Of the graph, and of those that are made of it.
+cudaGraphNode_t handle_of(std::size_t place) {
+    return reinterpret_cast<cudaGraphNode_t>(place + 1);
+}
+std::size_t place_of(cudaGraphNode_t node) {
+    return reinterpret_cast<std::uintptr_t>(node) - 1;
+}
+
+std::atomic<bool> was_captured = false;
+
+bool is_refused(std::string_view what) {
+    const char* said = std::getenv("DP_CUDA_EMULATOR_GRAPHS");
+    return said != nullptr && what == said;
+}
+
+cudaError_t noted(cudaError_t why) {
+    note(why);
+    return why;
+}
+
 }  // namespace
 
 void count_launch() {
@@ -90,6 +110,10 @@ bool keep_if_captured(cudaStream_t stream, const GraphNode& node, cudaError_t& r
     else
         capture->nodes.push_back(node);
     return true;
+}
+
+bool has_captured() {
+    return was_captured;
 }
 
 cudaError_t refuse_on(cudaStream_t stream) {
@@ -155,19 +179,11 @@ using namespace dp::cuda_emulator;
 
 extern "C" {
 
-// With DP_CUDA_EMULATOR_GRAPHS=refused nothing is captured.
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
-    const char* said = std::getenv("DP_CUDA_EMULATOR_GRAPHS");
     const std::lock_guard lock(captures().mutex);
-    const bool is_refused = said != nullptr && std::string_view(said) == "refused";
-    if (is_refused || stream == nullptr) {
-        note(cudaErrorStreamCaptureUnsupported);
-        return cudaErrorStreamCaptureUnsupported;
-    }
-    if (capture_of(stream) != nullptr) {
-        note(cudaErrorIllegalState);
-        return cudaErrorIllegalState;
-    }
+    if (is_refused("refused") || stream == nullptr) return noted(cudaErrorStreamCaptureUnsupported);
+    if (capture_of(stream) != nullptr) return noted(cudaErrorIllegalState);
+    was_captured = true;
     captures().streams[stream] = std::make_shared<Capture>(Capture{stream, std::this_thread::get_id()});
     return cudaSuccess;
 }
@@ -186,11 +202,22 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     else if (!capture->unjoined.empty())
         result = cudaErrorStreamCaptureUnjoined;
     std::erase_if(all.streams, [&](const auto& one) { return one.second == capture; });
-    if (result != cudaSuccess) {
-        note(result);
-        return result;
-    }
+    if (result != cudaSuccess) return noted(result);
     *graph = reinterpret_cast<cudaGraph_t>(new Nodes(std::move(capture->nodes)));
+    return cudaSuccess;
+}
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                                     unsigned long long*, cudaGraph_t*, const cudaGraphNode_t** last,
+                                     const cudaGraphEdgeData**, std::size_t* count) {
+    thread_local cudaGraphNode_t node = nullptr;
+    const std::lock_guard lock(captures().mutex);
+    const auto capture = capture_of(stream);
+    *status = capture == nullptr  ? cudaStreamCaptureStatusNone
+              : capture->is_valid ? cudaStreamCaptureStatusActive
+                                  : cudaStreamCaptureStatusInvalidated;
+    *count = *status == cudaStreamCaptureStatusActive && !capture->nodes.empty() ? 1 : 0;
+    if (*count > 0) node = handle_of(capture->nodes.size() - 1);
+    *last = &node;
     return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
@@ -198,13 +225,27 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
     return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+    if (is_refused("launch")) return noted(cudaErrorMemoryAllocation);
     count_launch();
     if (const cudaError_t refused = refuse_on(stream); refused != cudaSuccess) return refused;
     is_launching = true;
-    for (const GraphNode& node : nodes_of(executable))
-        queue(node.what, stream, node.name, node.ranges, node.work);
+    for (const GraphNode& node : nodes_of(executable)) queue(stream, node);
     is_launching = false;
     return cudaSuccess;
+}
+// Of the launches that follow.
+cudaError_t cudaGraphExecKernelNodeSetParams(cudaGraphExec_t executable, cudaGraphNode_t node,
+                                             const cudaKernelNodeParams* to) {
+    Nodes& nodes = nodes_of(executable);
+    const std::size_t place = place_of(node);
+    if (is_refused("set") || place >= nodes.size() || nodes[place].rebinding == nullptr ||
+        to->func != nodes[place].name.kernel)
+        return noted(cudaErrorInvalidValue);
+    return noted(nodes[place].rebinding(*to, nodes[place]));
+}
+cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t stream) {
+    if (is_refused("upload")) return noted(cudaErrorMemoryAllocation);
+    return refuse_on(stream);
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
     if (graph != nullptr) delete &nodes_of(graph);

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "trainer/devices/attention_passes.hpp"
 #include "trainer/devices/cuda/captured_step.hpp"
@@ -43,6 +45,19 @@ TEST(CapturedCalls, AreThoseThatFollowEachOtherAndStayAsTheyAre) {
              {{kChanges, kApart, kSame}, {{1, 3}}},
          })
         EXPECT_EQ(runs_of(calls), runs);
+}
+
+// Two letters a step: s, the same as before, or d, different; and whether it is captured after it, + or -.
+TEST(CapturedCalls, AreThoseAgainThatStayAsTheyAreOnceMore) {
+    for (const std::string_view steps :
+         {"s+s+", "d-d-d-", "d-s+s+", "d-s+d-s+d-s+", "d-s+d-s+d-s+d-s-s-", "d-d-s+d-s+"}) {
+        CallFacts call{true, false};
+        for (std::size_t i = 0; i < steps.size(); i += 2) {
+            call = after_step(call, steps[i] == 's');
+            EXPECT_EQ(call.changes, steps[i + 1] == '-') << steps << ", " << i;
+            EXPECT_TRUE(call.is_apart);
+        }
+    }
 }
 
 TEST(Refusals, SayWhatToDo) {

@@ -126,20 +126,24 @@ void set_late(bool late) {
 
 cudaError_t queue(Did what, cudaStream_t stream, Name name, std::vector<Range> ranges,
                   std::function<void()> work) {
+    return queue(stream, {what, name, std::move(ranges), std::move(work)});
+}
+
+cudaError_t queue(cudaStream_t stream, const GraphNode& node) {
     cudaError_t result = cudaSuccess;
-    if (keep_if_captured(stream, {what, name, ranges, work}, result)) return result;
+    if (keep_if_captured(stream, node, result)) return result;
     count_launch();
     if (!are_late()) {
-        const Doing doing(what, stream);
-        work();
+        const Doing doing(node.what, stream);
+        node.work();
         return cudaSuccess;
     }
-    order_work(stream, name, std::move(ranges));
+    order_work(stream, node.name, node.ranges);
     Queues& all = queues();
     std::unique_lock lock(all.mutex);
     After after = begin_work(stream);
     const std::uint64_t number = after.back().count + 1;
-    all.streams[stream].push_back({number, std::move(after), Activity(what, stream), std::move(work)});
+    all.streams[stream].push_back({number, std::move(after), Activity(node.what, stream), node.work});
     if (!mode().seed || all.is_running || all.random() % kCalls != 0) return cudaSuccess;
     if (const auto next = chosen(all, nullptr)) run_next(all, lock, *next);
     return cudaSuccess;

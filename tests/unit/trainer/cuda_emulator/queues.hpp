@@ -18,6 +18,8 @@
 
 namespace dp::cuda_emulator {
 
+struct GraphNode;
+
 // DP_CUDA_EMULATOR_STREAMS says it at first.
 bool are_late();
 void set_late(bool late);
@@ -26,6 +28,7 @@ void set_late(bool late);
 // launched (graphs.hpp).
 cudaError_t queue(Did what, cudaStream_t stream, Name name, std::vector<Range> ranges,
                   std::function<void()> work);
+cudaError_t queue(cudaStream_t stream, const GraphNode& node);
 
 // By whoever waits for them: runs one of these works or of those that they come after, and tells whether it did. If not, some are
 // running elsewhere.

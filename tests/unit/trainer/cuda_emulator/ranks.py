@@ -8,7 +8,7 @@ usage: ranks.py TRAINER DPCTL CASE    LD_LIBRARY_PATH has the emulated GPU
   other_gpus  ranks with GPUs of other kinds are told that they wait for the slowest
   memory      a GPU with one MiB less than is needed is refused before anything is trained; `trainer compile` takes its memory as it comes
   restart     a rank dies before a collective, in whose kernel the others wait: they are let out of it and go on with the one that
-              takes its place, to the same parameters
+              takes its place, to the same parameters; with graphs of their steps, which are others from there on
   stop        all ranks are told to stop, and agree on the signal
 """
 import collections
@@ -81,7 +81,8 @@ def restart():
     sizes = sizes_of_collectives(undisturbed.stderr, VICTIM)
     gradients = max((size for size in sizes if size > 1 << 20), key=sizes.get)
     with tempfile.TemporaryDirectory() as folder:
-        done = launch(training, folder, options=["--on-failure=restart"], DP_CUDA_EMULATOR_NCCL_DIES=f"{VICTIM}/5/{gradients}")
+        done = launch([*training, "--cuda-graphs=on"], folder, options=["--on-failure=restart"],
+                      DP_CUDA_EMULATOR_NCCL_DIES=f"{VICTIM}/5/{gradients}")
     assert done.returncode == 0, done.stdout + done.stderr
     one, here = (json.loads(said.stdout.splitlines()[-1]) for said in (undisturbed, done))
     print({name: here.get(name) for name in ("recoveries", "recovery_seconds", "steps_repeated", "parameters_hash")})

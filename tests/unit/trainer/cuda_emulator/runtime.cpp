@@ -117,8 +117,13 @@ void* hand_out(void* whole, std::size_t bytes) {
     const auto found = memory.find(whole);
     if (found == memory.end()) return whole;
     Allocation& allocation = found->second;
-    char* const part = allocation.end - rounded(bytes, kAlignment);
+    char* const part = static_cast<char*>(whole) + (allocation.asked - bytes) / kAlignment * kAlignment;
     if (are_late()) return part;
+    if (has_captured()) {  // what was called before may still write to its part
+        allocation.part_end = allocation.end;
+        watch_part(whole, whole, allocation.asked);
+        return part;
+    }
     check_part(allocation);
     fill(part, allocation.end);
     allocation.part_end = part + bytes;

@@ -18,8 +18,10 @@ MODEL = ["--model=linear", "--device=cuda", "--samples=700", "--batch-size=8"]
 TRAINING, MEASURING = [TRAINER, *MODEL, "--steps={}"], [TRAINER, "measure-performance", *MODEL, "--warmup=1", "--iterations={}"]
 CASES = [  # command, and how often a step may wait
     (TRAINING, 0),
+    ([*TRAINING, "--cuda-graphs=on"], 0),
     ([*TRAINING, "--skip-bad-steps"], 0),
     ([*TRAINING, "--clip-grad=0.1"], 0),
+    ([*TRAINING, "--clip-grad=0.1", "--cuda-graphs=on"], 0),
     ([*TRAINING, "--clip-grad=0.1", "--optimizer=sgd", "--accumulate=2"], 0),
     # An average is several operations, which cannot be skipped on the GPU.
     ([*TRAINING, "--clip-grad=0.1", "--ema-decay=0.9"], 1),
