@@ -158,7 +158,9 @@ DP_UNWATCHED inline int atomicAdd(int* at, int value) {
 }
 DP_UNWATCHED inline int atomicExch(int* at, int value) {
     dp::cuda_emulator::begin_atomic(at, __builtin_return_address(0));
-    return std::exchange(*at, value);
+    const int before = *at;
+    *at = value;
+    return before;
 }
 DP_UNWATCHED inline int atomicCAS(int* at, int expected, int value) {
     dp::cuda_emulator::begin_atomic(at, __builtin_return_address(0));
