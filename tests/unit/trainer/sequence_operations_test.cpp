@@ -12,6 +12,7 @@
 #include "devices.hpp"
 #include "slopes.hpp"
 #include "trainer/devices/attention_dropout.hpp"
+#include "trainer/devices/attention_passes.hpp"
 #include "trainer/devices/cpu/exponential.hpp"
 
 namespace dp::trainer {
@@ -480,6 +481,60 @@ TEST_P(SequenceOperationsTest, AttentionsGradientOfManyHeads) {
                 << i / static_cast<std::size_t>(3 * columns) << ", number "
                 << i % static_cast<std::size_t>(columns);
         EXPECT_EQ(result(), slopes) << "the same bits";
+    }
+}
+
+// As many heads as tensor parallelism leaves a GPU, of sequences that end within a group of keys, a tile or a chunk of queries: on the
+// emulated GPU of two SMs, all heads of a batch are made in one pass, and each alone in two.
+TEST_P(SequenceOperationsTest, OnePassMakesTheGradientThatTwoMake) {
+    if (type() == Type::f32) return;  // it has no other way
+    struct Case {
+        std::int64_t heads, sequence, size;
+    };
+    for (const auto& [heads, sequence, size] :
+         {Case{1, 65, 64}, {3, 127, 24}, {6, 129, 8}, {2, 300, 40}, {1, 1024, 8}}) {
+        constexpr std::int64_t kGpuOfSms = 2, kShared = 227 << 10;
+        EXPECT_FALSE(takes_one_pass({1, sequence, size, kGpuOfSms, kShared}));
+        std::int64_t copies = 1;
+        while (!takes_one_pass({heads * copies, sequence, size, kGpuOfSms, kShared})) ++copies;
+        const std::int64_t columns = heads * size;
+        const auto qkv = numbers(sequence * 3 * columns, 13, -2, 2), dy = numbers(sequence * columns, 14);
+        const auto gradient = [&](std::int64_t of_heads, std::int64_t of_sequences,
+                                  const std::vector<float>& in, const std::vector<float>& slopes) {
+            const std::int64_t rows = of_sequences * sequence, width = of_heads * size;
+            const Attention shape{sequence, of_heads};
+            const auto repeated = [&](const std::vector<float>& all) {
+                std::vector<float> whole;
+                for (std::int64_t i = 0; i < of_sequences; ++i)
+                    whole.insert(whole.end(), all.begin(), all.end());
+                return whole;
+            };
+            const Tensor x = flowing({rows, 3 * width}, repeated(in)), y = flowing({rows, width}),
+                         sums = floats({rows, of_heads}), d_x = flowing({rows, 3 * width});
+            device().attention(shape, x, y, sums);
+            device().attention_backward(shape, x, y, sums, flowing({rows, width}, repeated(slopes)), d_x);
+            return values(d_x);
+        };
+        // Of [rows, parts, heads, size].
+        const auto of_head = [&](const std::vector<float>& all, std::int64_t head) {
+            std::vector<float> own;
+            for (std::int64_t first = head * size; first < std::ssize(all); first += columns)
+                own.insert(own.end(), all.begin() + first, all.begin() + first + size);
+            return own;
+        };
+        const auto in_one_pass = gradient(heads, copies, qkv, dy);
+        for (std::int64_t head = 0; head < heads; ++head) {
+            const auto in_two = gradient(1, 1, of_head(qkv, head), of_head(dy, head));
+            for (std::int64_t copy = 0; copy < copies; ++copy) {
+                const auto begin = in_one_pass.begin() + copy * sequence * 3 * columns;
+                const auto in_one = of_head({begin, begin + sequence * 3 * columns}, head);
+                ASSERT_EQ(in_one.size(), in_two.size());
+                for (std::size_t i = 0; i < in_one.size(); ++i)
+                    ASSERT_NEAR(in_one[i], in_two[i], kBfloat16Rounding * (1 + std::abs(in_two[i])))
+                        << "head " << head << " of " << heads << " of " << size << ", sequence of "
+                        << sequence << ", number " << i;
+            }
+        }
     }
 }
 

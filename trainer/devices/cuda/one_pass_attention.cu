@@ -50,26 +50,6 @@ __device__ float product_of(const Vectors<const Bf16>& y, const Vectors<const Bf
     return sum;
 }
 
-// As multiply() of tensor_core.cuh, of several times 16 rows.
-template <bool kTransposed, int kStride, int kRows, int kSums, int kSteps>
-__device__ void multiply_rows(SumPiece (&sums)[kRows][kSums], const LeftPiece (&left)[kRows][kSteps],
-                              const Bf16* right) {
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-#pragma unroll
-        for (int sum = 0; sum < kSums; sum += 2) {
-            const auto pieces = kTransposed
-                                    ? right_from_rows<kStride>(right + sum * 8 * kStride + step * 16)
-                                    : right_from_columns<kStride>(right + step * 16 * kStride + sum * 8);
-#pragma unroll
-            for (int row = 0; row < kRows; ++row) {
-                multiply_add_16x8x16(sums[row][sum].at, left[row][step].at, pieces.at[0], pieces.at[1]);
-                multiply_add_16x8x16(sums[row][sum + 1].at, left[row][step].at, pieces.at[2], pieces.at[3]);
-            }
-        }
-    }
-}
-
 // Writes a left factor to shared memory.
 template <int kStride>
 __device__ void put(const LeftPiece& piece, Bf16* matrix) {
@@ -161,8 +141,10 @@ __global__ void __launch_bounds__(kOnePassThreads, 2)
                 for (int chunk = 0; chunk < chunks; ++chunk) {
                     const int begin = chunk * S::kChunk;
                     SumPiece weights[S::kRows][S::kChunk / 8], slopes[S::kRows][S::kChunk / 8];
-                    multiply_rows<true, S::kStride>(weights, own_keys, queries + begin * S::kStride);
-                    multiply_rows<true, S::kStride>(slopes, own_values, gradients + begin * S::kStride);
+                    multiply_rows<true, S::kStride, S::kRows>(weights, own_keys,
+                                                              queries + begin * S::kStride);
+                    multiply_rows<true, S::kStride, S::kRows>(slopes, own_values,
+                                                              gradients + begin * S::kStride);
                     LeftPiece factors[S::kRows][S::kChunk / 16];
                     unsigned kept[S::kRows];
 #pragma unroll
@@ -196,7 +178,8 @@ __global__ void __launch_bounds__(kOnePassThreads, 2)
                     }
 #pragma unroll
                     for (int row = 0; row < S::kRows; ++row) as_left(factors[row], weights[row]);
-                    multiply_rows<false, S::kStride>(d_values, factors, gradients + begin * S::kStride);
+                    multiply_rows<false, S::kStride, S::kRows>(d_values, factors,
+                                                               gradients + begin * S::kStride);
 #pragma unroll
                     for (int row = 0; row < S::kRows; ++row) {
                         as_left(factors[row], slopes[row]);
@@ -204,7 +187,7 @@ __global__ void __launch_bounds__(kOnePassThreads, 2)
                             factors[row][0],
                             slopes_of_tile + (warp * S::kRows + row) * 16 * S::kSlopeStride + begin);
                     }
-                    multiply_rows<false, S::kStride>(d_keys, factors, queries + begin * S::kStride);
+                    multiply_rows<false, S::kStride, S::kRows>(d_keys, factors, queries + begin * S::kStride);
                 }
 
                 // A warp's 16 queries of the tile.

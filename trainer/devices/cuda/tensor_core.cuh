@@ -78,11 +78,11 @@ __device__ RightPieces right_from_columns(const __nv_bfloat16* matrix) {
     return pieces;
 }
 
-// sums += left op(right): left [16, 16 kSteps], op(right) [16 kSteps, 8 kSums], which is right or its
-// transpose, and sums [16, 8 kSums].
-template <bool kTransposed, int kStride, int kSums, int kSteps>
-__device__ void multiply(SumPiece (&sums)[kSums], const LeftPiece (&left)[kSteps],
-                         const __nv_bfloat16* right) {
+// sums += left op(right): left [16 kRows, 16 kSteps], op(right) [16 kSteps, 8 kSums], which is right or its
+// transpose, and sums [16 kRows, 8 kSums]. All rows use a piece of the right factor that is loaded once.
+template <bool kTransposed, int kStride, int kRows, int kSums, int kSteps>
+__device__ void multiply_rows(SumPiece (*sums)[kSums], const LeftPiece (*left)[kSteps],
+                              const __nv_bfloat16* right) {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
@@ -90,10 +90,19 @@ __device__ void multiply(SumPiece (&sums)[kSums], const LeftPiece (&left)[kSteps
             const auto pieces = kTransposed
                                     ? right_from_rows<kStride>(right + sum * 8 * kStride + step * 16)
                                     : right_from_columns<kStride>(right + step * 16 * kStride + sum * 8);
-            multiply_add_16x8x16(sums[sum].at, left[step].at, pieces.at[0], pieces.at[1]);
-            multiply_add_16x8x16(sums[sum + 1].at, left[step].at, pieces.at[2], pieces.at[3]);
+#pragma unroll
+            for (int row = 0; row < kRows; ++row) {
+                multiply_add_16x8x16(sums[row][sum].at, left[row][step].at, pieces.at[0], pieces.at[1]);
+                multiply_add_16x8x16(sums[row][sum + 1].at, left[row][step].at, pieces.at[2], pieces.at[3]);
+            }
         }
     }
+}
+// Of 16 rows.
+template <bool kTransposed, int kStride, int kSums, int kSteps>
+__device__ void multiply(SumPiece (&sums)[kSums], const LeftPiece (&left)[kSteps],
+                         const __nv_bfloat16* right) {
+    multiply_rows<kTransposed, kStride, 1>(&sums, &left, right);
 }
 
 // Of two left factors, the products of the numbers that this lane has of its first row (half 0) or second.

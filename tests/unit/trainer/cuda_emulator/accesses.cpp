@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "accesses.hpp"
 
+#include "releases.hpp"
+
 namespace dp::cuda_emulator {
 namespace {
 
@@ -8,38 +10,43 @@ unsigned warp_of(std::uint16_t thread) {
     return thread / 32u;
 }
 
-// Whether something orders an access at that time with one now by another thread. `others`: whether there were more at that time.
-bool is_ordered(std::uint32_t barriers, std::uint32_t exchanges, std::uint16_t thread, bool other_threads,
-                const Now& now) {
-    if (barriers < now.block) return false;
-    if (barriers < now.barriers) return true;
-    if (other_threads) return false;
-    if (thread == now.thread) return true;
-    return warp_of(thread) == warp_of(now.thread) && exchanges != now.exchanges;
+// Of the launch's blocks, one that began earlier, or later and is there as well.
+bool is_of_other_block(std::uint64_t time, const Now& now) {
+    return time < now.block || time > now.barriers;
 }
 
-Fault with_last_write(const Cell& cell, std::uint8_t bytes, Access access, std::uint32_t since,
-                      const Now& now) {
+// By what is in the block, or by what orders blocks.
+bool is_ordered(std::uint64_t barriers, std::uint32_t exchanges, std::uint16_t thread, bool other_threads,
+                const Now& now, const Releases* releases) {
+    return is_ordered(barriers, exchanges, thread, other_threads, now) ||
+           (releases != nullptr && is_of_other_block(barriers, now) &&
+            releases->order(barriers, exchanges, thread, other_threads, now));
+}
+
+Fault with_last_write(const Cell& cell, std::uint8_t bytes, Access access, std::uint64_t since,
+                      const Now& now, const Releases* releases) {
     if (cell.written < since || (cell.written_bytes & bytes) == 0) return {};
     if (access == Access::atomic && cell.is_atomic) return {};
     const bool by_blocks = cell.is_written_by_blocks;
-    if (!by_blocks &&
-        is_ordered(cell.written, cell.written_in_exchange, cell.writer, cell.is_written_by_threads, now))
+    if (!by_blocks && is_ordered(cell.written, cell.written_in_exchange, cell.writer,
+                                 cell.is_written_by_threads, now, releases))
         return {};
-    return {Fault::after_write, by_blocks || cell.written < now.block, cell.writer};
+    return {Fault::after_write, by_blocks || is_of_other_block(cell.written, now), cell.writer};
 }
 
-Fault with_last_read(const Cell& cell, std::uint8_t bytes, std::uint32_t since, const Now& now) {
+Fault with_last_read(const Cell& cell, std::uint8_t bytes, std::uint64_t since, const Now& now,
+                     const Releases* releases) {
     if (cell.read < since || (cell.read_bytes & bytes) == 0) return {};
     const bool by_blocks = cell.is_read_by_blocks;
     const bool same_exchange =
         warp_of(cell.reader) == warp_of(now.thread) && cell.read_in_exchange == now.exchanges;
     const bool by_threads = cell.is_read_by_warps || (cell.is_read_by_lanes && same_exchange);
-    if (!by_blocks && is_ordered(cell.read, cell.read_in_exchange, cell.reader, by_threads, now)) return {};
-    return {Fault::after_read, by_blocks || cell.read < now.block, cell.reader};
+    if (!by_blocks && is_ordered(cell.read, cell.read_in_exchange, cell.reader, by_threads, now, releases))
+        return {};
+    return {Fault::after_read, by_blocks || is_of_other_block(cell.read, now), cell.reader};
 }
 
-void note_read(Cell& cell, std::uint8_t bytes, std::uint32_t since, const Now& now) {
+void note_read(Cell& cell, std::uint8_t bytes, std::uint64_t since, const Now& now) {
     const auto begin = [&](bool by_blocks) {
         cell.read = now.barriers;
         cell.read_in_exchange = now.exchanges;
@@ -49,8 +56,8 @@ void note_read(Cell& cell, std::uint8_t bytes, std::uint32_t since, const Now& n
         cell.is_read_by_warps = cell.is_read_by_lanes = false;
     };
     if (cell.read < since || cell.read_bytes != bytes) return begin(false);
-    const bool by_blocks = cell.is_read_by_blocks || cell.read < now.block;
-    if (cell.read < now.barriers) return begin(by_blocks);
+    const bool by_blocks = cell.is_read_by_blocks || is_of_other_block(cell.read, now);
+    if (cell.read != now.barriers) return begin(by_blocks);
     if (cell.is_read_by_warps) return;
     if (warp_of(cell.reader) != warp_of(now.thread)) {
         cell.is_read_by_warps = true;
@@ -61,13 +68,14 @@ void note_read(Cell& cell, std::uint8_t bytes, std::uint32_t since, const Now& n
     }
 }
 
-void note_write(Cell& cell, std::uint8_t bytes, bool is_atomic, std::uint32_t since, const Now& now) {
+void note_write(Cell& cell, std::uint8_t bytes, bool is_atomic, std::uint64_t since, const Now& now) {
     // The thread's own write, with which others' atomics are not in order.
     if (!cell.is_atomic && cell.written == now.barriers && cell.written_in_exchange == now.exchanges &&
         cell.writer == now.thread)
         is_atomic = false;
     const bool follows = is_atomic && cell.is_atomic && cell.written >= since && cell.written_bytes == bytes;
-    cell.is_written_by_blocks = follows && (cell.is_written_by_blocks || cell.written < now.block);
+    cell.is_written_by_blocks =
+        follows && (cell.is_written_by_blocks || is_of_other_block(cell.written, now));
     cell.is_written_by_threads =
         follows && cell.written == now.barriers && (cell.is_written_by_threads || cell.writer != now.thread);
     cell.bytes_of_block =
@@ -81,18 +89,30 @@ void note_write(Cell& cell, std::uint8_t bytes, bool is_atomic, std::uint32_t si
 
 }  // namespace
 
-Fault note_access(Cell& cell, std::uint8_t bytes, Access access, bool is_shared, const Now& now) {
-    const std::uint32_t since = is_shared ? now.block : now.launch;
+bool is_ordered(std::uint64_t barriers, std::uint32_t exchanges, std::uint16_t thread, bool other_threads,
+                const Now& now) {
+    if (is_of_other_block(barriers, now)) return false;
+    if (barriers < now.barriers) return true;
+    if (other_threads) return false;
+    if (thread == now.thread) return true;
+    return warp_of(thread) == warp_of(now.thread) && exchanges != now.exchanges;
+}
+
+Fault note_access(Cell& cell, std::uint8_t bytes, Access access, bool is_shared, const Now& now,
+                  const Releases* releases) {
+    const std::uint64_t since = is_shared ? now.block : now.launch;
     if (is_shared && access != Access::write &&
         (cell.written < now.block || (bytes & ~cell.bytes_of_block) != 0))
         return {Fault::unwritten};
-    if (const Fault fault = with_last_write(cell, bytes, access, since, now); fault.kind != Fault::none)
+    if (const Fault fault = with_last_write(cell, bytes, access, since, now, releases);
+        fault.kind != Fault::none)
         return fault;
     if (access == Access::read) {
         note_read(cell, bytes, since, now);
         return {};
     }
-    if (const Fault fault = with_last_read(cell, bytes, since, now); fault.kind != Fault::none) return fault;
+    if (const Fault fault = with_last_read(cell, bytes, since, now, releases); fault.kind != Fault::none)
+        return fault;
     note_write(cell, bytes, access == Access::atomic, since, now);
     return {};
 }

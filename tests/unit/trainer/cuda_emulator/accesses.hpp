@@ -11,9 +11,10 @@ namespace dp::cuda_emulator {
 
 enum class Access { read, write, atomic };
 
-// Who accessed the bytes last, when: in block barriers of all kernels so far (0: never), and exchanges of the thread's warp.
+// Who accessed the bytes last, when: in the block's time (progress.hpp; 0: never), and exchanges of the thread's warp.
 struct Cell {
-    std::uint32_t written = 0, written_in_exchange = 0, read = 0, read_in_exchange = 0;
+    std::uint64_t written = 0, read = 0;
+    std::uint32_t written_in_exchange = 0, read_in_exchange = 0;
     std::uint16_t writer = 0, reader = 0;
     // Which of the four bytes, one bit each: of the last write, of the last read, and of all writes of the block.
     std::uint8_t written_bytes = 0, read_bytes = 0, bytes_of_block = 0;
@@ -25,7 +26,8 @@ struct Cell {
 
 // The thread that accesses, and when.
 struct Now {
-    std::uint32_t launch, block, barriers, exchanges;
+    std::uint64_t launch, block, barriers;
+    std::uint32_t exchanges;
     std::uint16_t thread;
 };
 
@@ -35,8 +37,15 @@ struct Fault {
     std::uint16_t other = 0;
 };
 
-// Whether it may be done, and that it is. Of shared memory a block has its own.
-Fault note_access(Cell& cell, std::uint8_t bytes, Access access, bool is_shared, const Now& now);
+// Whether something orders an access of that time with one now by another thread. `other_threads`: whether there were more at that time.
+// Of blocks nothing does here.
+bool is_ordered(std::uint64_t barriers, std::uint32_t exchanges, std::uint16_t thread, bool other_threads,
+                const Now& now);
+
+class Releases;
+// Whether it may be done, and that it is. Of shared memory a block has its own. `releases`: what orders blocks, if anything does.
+Fault note_access(Cell& cell, std::uint8_t bytes, Access access, bool is_shared, const Now& now,
+                  const Releases* releases = nullptr);
 
 // ---- by instrumentation.cpp
 

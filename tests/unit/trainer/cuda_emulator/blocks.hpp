@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A GPU's threads on the host: a kernel's blocks run one after the other, the threads of a block in turns,
-// each on a stack of its own, until they wait for one another. device_code.hpp gives the kernels CUDA's names
-// for this.
+// A GPU's threads on the host: a kernel's blocks run one after the other, or a few at once (schedule.hpp), the
+// threads of a block in turns, each on a stack of its own, until they wait for one another. device_code.hpp
+// gives the kernels CUDA's names for this.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -57,6 +57,9 @@ void* hand_out(void* memory, std::size_t bytes);
 constexpr std::size_t kMostShared = std::size_t{227} << 10;
 std::size_t launched_bytes();
 
+// A function that has shared variables is run; they are known by its mark (device_code.hpp).
+void note_shared(const void* mark);
+
 // Where in the kernels' source a thread waits for others: as a default argument, the place of the call.
 struct Place {
     const char* file;
@@ -69,6 +72,9 @@ struct Place {
 // Waits for all threads of the block that have not returned, which are to come to the same place, and tells whether any of them
 // says so.
 bool wait_for_block(bool says, Place place);
+
+// Where blocks are interleaved, another thread may have its turn here, of this block or of another one.
+void yield();
 
 constexpr int kWords = 6;
 constexpr unsigned kAllLanes = 0xFFFFFFFFu;

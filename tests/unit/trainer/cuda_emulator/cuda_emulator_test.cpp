@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernel_tests.hpp"
+#include "spins.hpp"
 
 namespace {
 
@@ -23,6 +24,7 @@ using dp::cuda_emulator::Order;
 using dp::cuda_emulator::order_named;
 using dp::cuda_emulator::set_late;
 using dp::cuda_emulator::set_order;
+using dp::cuda_emulator::set_patience;
 
 constexpr int kThreads = 96, kBlocks = 3;
 
@@ -48,8 +50,8 @@ TEST(CudaEmulator, ABarrierMakesAllOrdersAlikeAndWithoutOneNoOrderIsRight) {
     std::vector<int> right(kThreads * kBlocks);
     for (int i = 0; i < kThreads * kBlocks; ++i)
         right[static_cast<std::size_t>(i)] = i / kThreads * kThreads + kThreads - 1 - i % kThreads;
-    for (const Order& order :
-         {Order{}, Order{true, {}}, Order{false, 1}, Order{false, 2}, Order{false, 1, true}}) {
+    for (const Order& order : {Order{}, Order{true, {}}, Order{false, 1}, Order{false, 2},
+                               Order{false, 1, true}, Order{false, 1, true, true}}) {
         EXPECT_EQ(turned(order, true), right);
         EXPECT_NE(turned(order, false), right);
     }
@@ -79,7 +81,9 @@ TEST(CudaEmulator, AnOrderHasAName) {
     EXPECT_EQ(order_named("backward"), (Order{true, {}, false}));
     EXPECT_EQ(order_named("12"), (Order{false, 12, false}));
     EXPECT_EQ(order_named("greedy:7"), (Order{false, 7, true}));
-    for (const char* name : {"", "greedy", "greedy:", "greedy:x", "1x", "-1", "Forward"})
+    EXPECT_EQ(order_named("interleaved:7"), (Order{false, 7, true, true}));
+    for (const char* name :
+         {"", "greedy", "greedy:", "greedy:x", "interleaved", "interleaved:greedy:1", "1x", "-1", "Forward"})
         EXPECT_EQ(order_named(name), std::nullopt) << name;
 }
 
@@ -176,7 +180,8 @@ __global__ void warp_kernel(int* down, int* crosswise, int* broadcast, unsigned*
 TEST(CudaEmulator, LanesSeeTheirOwnWarpAndBlocksAskAllThreads) {
     const Memory<int> down(64), crosswise(64), broadcast(64), any(64);
     const Memory<unsigned> ballot(64);
-    for (const Order& order : {Order{}, Order{true, {}}, Order{false, 3}, Order{false, 3, true}}) {
+    for (const Order& order :
+         {Order{}, Order{true, {}}, Order{false, 3}, Order{false, 3, true}, Order{false, 3, true, true}}) {
         set_order(order);
         ASSERT_EQ(launch(warp_kernel, 1, 64, down.first(), crosswise.first(), broadcast.first(),
                          ballot.first(), any.first()),
@@ -304,6 +309,213 @@ TEST(CudaEmulatorDeathTest, EndsWhereThreadsMeetAtDifferentPlaces) {
         EXPECT_DEATH(launch(places_kernel, 1, 32, out.first(), barrier, false),
                      "different places: .*_test.cpp:[0-9]+ and .*_test.cpp:[0-9]+");
     }
+}
+
+// ---- blocks that are there at once
+
+const std::vector<Order> kOneAfterAnother{Order{}, Order{false, 1}, Order{false, 1, true}};
+constexpr std::uint64_t kSeeds = 20;
+
+Order interleaved(std::uint64_t seed) {
+    return {false, seed, true, true};
+}
+
+// Of how many seeds the kernel does that with out, which is 0 at first.
+template <typename Launch, typename Check>
+std::uint64_t seeds_in_which(const Launch& launched, const Check& is_so) {
+    std::uint64_t seeds = 0;
+    for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+        set_order(interleaved(seed));
+        if (is_so(launched())) ++seeds;
+        set_order({});
+    }
+    return seeds;
+}
+
+enum class Way { right, wrong };
+
+// Adds up all numbers: each warp its own, and the last block that is done the warps' sums.
+enum class LastBlock { right, without_barrier, counted_apart, by_index };
+constexpr int kSumBlocks = 8, kWarpsOfSum = 4, kSumThreads = 32 * kWarpsOfSum;
+struct Sums {
+    int done = 0, all = 0;
+    int of_warps[kSumBlocks * kWarpsOfSum] = {};
+};
+__global__ void last_block_kernel(const int* in, Sums* sums, LastBlock way) {
+    __shared__ int before;
+    int sum = in[blockIdx.x * kSumThreads + threadIdx.x];
+    for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, offset);
+    if (threadIdx.x % 32 == 0) sums->of_warps[blockIdx.x * kWarpsOfSum + threadIdx.x / 32] = sum;
+    if (way != LastBlock::without_barrier) __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        if (way == LastBlock::by_index) {
+            before = static_cast<int>(blockIdx.x);
+        } else if (way == LastBlock::counted_apart) {
+            before = atomicAdd(&sums->done, 0);
+            atomicExch(&sums->done, before + 1);
+        } else {
+            before = atomicAdd(&sums->done, 1);
+        }
+        __threadfence();
+    }
+    __syncthreads();
+    if (before != kSumBlocks - 1 || threadIdx.x != 0) return;
+    for (const int of_warp : sums->of_warps) sums->all += of_warp;
+}
+
+TEST(CudaEmulator, ALastBlockThatIsNotTheLastShowsWhereBlocksAreInterleaved) {
+    constexpr int kAll = kSumBlocks * kSumThreads;
+    const auto sum = [](LastBlock way) {
+        const Memory<int> in(kAll);
+        const Memory<Sums> sums(1);
+        std::fill(in.first(), in.first() + kAll, 1);
+        *sums.first() = {};
+        EXPECT_EQ(launch(last_block_kernel, kSumBlocks, kSumThreads, in.first(), sums.first(), way),
+                  cudaSuccess);
+        return sums.first()->all;
+    };
+    for (const LastBlock way :
+         {LastBlock::right, LastBlock::without_barrier, LastBlock::counted_apart, LastBlock::by_index}) {
+        for (const Order& order : kOneAfterAnother) {
+            if (way == LastBlock::by_index && order.seed) continue;
+            set_order(order);
+            EXPECT_EQ(sum(way), kAll) << static_cast<int>(way);
+            set_order({});
+        }
+        const auto wrong = seeds_in_which([&] { return sum(way); }, [](int all) { return all != kAll; });
+        EXPECT_EQ(wrong > 0, way != LastBlock::right) << static_cast<int>(way);
+    }
+}
+
+// Each block passes on what the one before it has, with nothing that would make it wait.
+__global__ void pass_on_kernel(int* out) {
+    __shared__ int before;
+    if (threadIdx.x == 0) before = blockIdx.x == 0 ? 0 : out[blockIdx.x - 1];
+    __syncthreads();
+    if (threadIdx.x == 40) out[blockIdx.x] = before + 1;
+}
+
+TEST(CudaEmulator, ABlockThatReadsWhatAnotherHasYetToWriteShowsWhereBlocksAreInterleaved) {
+    const auto run = [] {
+        const Memory<int> out(6);
+        EXPECT_EQ(launch(pass_on_kernel, 6, 64, out.first()), cudaSuccess);
+        return out.values();
+    };
+    const std::vector<int> right{1, 2, 3, 4, 5, 6};
+    EXPECT_EQ(run(), right);
+    EXPECT_EQ(seeds_in_which(run, [&](const auto& out) { return out != right; }), kSeeds);
+}
+
+// The larger of two numbers, by what one atomic says and another one does.
+__global__ void largest_kernel(int* out, Way way) {
+    const auto own = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+    if (way == Way::right) {
+        atomicMax(out, own);
+    } else if (atomicMax(out, -1) < own) {
+        atomicExch(out, own);
+    }
+}
+
+TEST(CudaEmulator, AnAtomicThatIsTwoShowsWhereBlocksAreInterleaved) {
+    const auto run = [](Way way) {
+        const Memory<int> out(1);
+        EXPECT_EQ(launch(largest_kernel, 4, 32, out.first(), way), cudaSuccess);
+        return *out.first();
+    };
+    for (const Order& order : kOneAfterAnother) {
+        set_order(order);
+        EXPECT_EQ(run(Way::wrong), 127);
+        set_order({});
+    }
+    EXPECT_EQ(seeds_in_which([&] { return run(Way::right); }, [](int out) { return out != 127; }), 0u);
+    EXPECT_GE(seeds_in_which([&] { return run(Way::wrong); }, [](int out) { return out != 127; }),
+              kSeeds / 2);
+}
+
+struct alignas(16) Rows {
+    int at[kThreads];
+};
+template <int kTurns>
+__device__ int turned_in_a_function(int own) {
+    __shared__ Rows rows;
+    for (int i = 0; i < kTurns; ++i) {
+        rows.at[threadIdx.x] = own;
+        __syncthreads();
+        own = rows.at[(threadIdx.x + 1) % kThreads];
+        __syncthreads();
+    }
+    return own;
+}
+// Blocks of an odd number use other variables, and have more barriers; of every third, most threads return at once.
+__global__ void apart_from_others_kernel(float* fresh, int* out) {
+    if (blockIdx.x % 3 == 2 && threadIdx.x >= 32) return;
+    const auto own = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
+    __shared__ float numbers[kThreads];
+    fresh[own] = numbers[threadIdx.x];
+    numbers[threadIdx.x] = static_cast<float>(own);
+    int sum = own;
+    if (blockIdx.x % 3 != 2)
+        sum = blockIdx.x % 2 == 0 ? turned_in_a_function<3>(own) : turned_in_a_function<5>(own);
+    for (int offset = 16; offset > 0; offset /= 2) {
+        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, offset);
+        if (blockIdx.x % 2 == 0) __syncthreads();
+    }
+    out[own] = numbers[threadIdx.x] == static_cast<float>(own) ? sum : -2;
+}
+
+TEST(CudaEmulator, BlocksThatAreThereAtOnceShareNothing) {
+    constexpr int kMany = 11;
+    const auto run = [] {
+        const Memory<float> fresh(kMany * kThreads);
+        const Memory<int> out(kMany * kThreads);
+        EXPECT_EQ(launch(apart_from_others_kernel, kMany, kThreads, fresh.first(), out.first()), cudaSuccess);
+        for (const float number : fresh.values()) EXPECT_TRUE(std::isnan(number)) << number;
+        return out.values();
+    };
+    const auto right = run();
+    EXPECT_EQ(std::ranges::count(right, -2), 0);
+    EXPECT_EQ(std::ranges::count(right, -1), 3 * (kThreads - 32));
+    EXPECT_EQ(right[0], 3 * 32 + 31 * 32 / 2);
+    EXPECT_EQ(seeds_in_which(run, [&](const auto& out) { return out != right; }), 0u);
+}
+
+// Block 0 waits for the last one.
+__global__ void wait_for_last_kernel(int* flag, int* out) {
+    if (blockIdx.x == gridDim.x - 1 && threadIdx.x == 0) atomicExch(flag, 7);
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        while (atomicAdd(flag, 0) == 0) {
+        }
+    __syncthreads();
+    if (blockIdx.x == 0) out[threadIdx.x] = atomicAdd(flag, 0);
+}
+__global__ void wait_plainly_kernel(const int* flag) {
+    while (*const_cast<const volatile int*>(flag) == 0) {
+    }
+}
+
+TEST(CudaEmulator, ABlockMayWaitForAnotherThatIsThere) {
+    const auto run = [](unsigned blocks) {
+        const Memory<int> flag(1), out(64);
+        *flag.first() = 0;
+        EXPECT_EQ(launch(wait_for_last_kernel, blocks, 64, flag.first(), out.first()), cudaSuccess);
+        return out.values();
+    };
+    const auto is_right = [](const auto& out) { return out == std::vector<int>(64, 7); };
+    EXPECT_EQ(seeds_in_which([&] { return run(2); }, is_right), kSeeds);
+}
+
+TEST(CudaEmulatorDeathTest, EndsWhereABlockWaitsForOneThatIsNotThere) {
+    set_patience(std::chrono::milliseconds(50));
+    const Memory<int> flag(1), out(64);
+    *flag.first() = 0;
+    const char* const says = "no barrier has opened .*=interleaved:SEED.*\\(block 0 0 0, thread 0 0 0\\)";
+    EXPECT_DEATH(launch(wait_for_last_kernel, 2, 64, flag.first(), out.first()), says);
+    EXPECT_DEATH(launch(wait_plainly_kernel, 1, 1, flag.first()), says);
+    set_order(interleaved(1));
+    EXPECT_DEATH(launch(wait_plainly_kernel, 2, 1, flag.first()), "no barrier has opened");
+    set_order({});
+    set_patience(std::chrono::seconds(10));
 }
 
 TEST(CudaEmulator, RefusesWhatIsBeyondALaunchsLimits) {

@@ -34,10 +34,14 @@
 #define DP_APART
 #endif
 
-// One block runs at a time, so what its threads share is there once. As thread-locals, shared variables are apart from others
-// (shared_memory.hpp).
+// Shared variables are those of the block that goes on (poison.hpp). As thread-locals, they are apart from others (shared_memory.hpp).
+// Of the functions that have any, those that a kernel runs are known by a mark beside them.
 #undef __shared__
-#define __shared__ static thread_local DP_APART
+#define __shared__ DP_MARK_SHARED(__LINE__) static thread_local DP_APART
+#define DP_MARK_SHARED(line) DP_MARK_SHARED_OF(line)
+#define DP_MARK_SHARED_OF(line)                        \
+    static thread_local char dp_shared_of_line_##line; \
+    ::dp::cuda_emulator::note_shared(&dp_shared_of_line_##line);
 #undef __launch_bounds__
 #define __launch_bounds__(...)
 
@@ -110,6 +114,7 @@ DP_UNWATCHED T value_of(int from, T value, unsigned mask, Place place) {
 
 // Before an atomic works on it: only one thread runs at a time. `code`: that calls the atomic.
 inline void begin_atomic([[maybe_unused]] const int* at, [[maybe_unused]] const void* code) {
+    yield();
     if constexpr (DP_IS_WATCHED) watch_atomic(at, sizeof *at, code);
 }
 
@@ -167,6 +172,23 @@ DP_UNWATCHED inline int atomicAdd(int* at, int value) {
     const int before = *at;
     *at = before + value;
     return before;
+}
+DP_UNWATCHED inline int atomicExch(int* at, int value) {
+    dp::cuda_emulator::begin_atomic(at, __builtin_return_address(0));
+    const int before = *at;
+    *at = value;
+    return before;
+}
+DP_UNWATCHED inline int atomicCAS(int* at, int expected, int value) {
+    dp::cuda_emulator::begin_atomic(at, __builtin_return_address(0));
+    const int before = *at;
+    if (before == expected) *at = value;
+    return before;
+}
+// Of what a fence orders, the emulated GPU changes no order; that one is missing, the shadow sees (releases.hpp).
+inline void __threadfence() {
+    dp::cuda_emulator::yield();
+    if constexpr (DP_IS_WATCHED) dp::cuda_emulator::watch_fence();
 }
 inline int __ffs(int value) {
     return __builtin_ffs(value);

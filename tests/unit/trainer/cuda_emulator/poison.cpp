@@ -3,8 +3,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <set>
+
+#include "blocks.hpp"
 
 namespace dp::cuda_emulator {
 namespace {
@@ -17,48 +18,55 @@ void fill(const SharedMemory& memory, const SharedVariable& variable) {
     std::memset(memory.first + variable.offset, kPoison, variable.size);
 }
 
-bool is_poison(const char* first, std::size_t size) {
-    return std::all_of(first, first + size,
-                       [](char byte) { return static_cast<unsigned char>(byte) == kPoison; });
-}
-
-bool is_written(const SharedMemory& memory, const SharedVariable& variable, bool whole) {
-    constexpr std::size_t kLooked = 16;
-    const char *first = memory.first + variable.offset, *end = first + variable.size;
-    const std::size_t looked = whole ? variable.size : std::min(variable.size, kLooked);
-    return !is_poison(first, looked) || !is_poison(end - looked, looked);
-}
+PoisonedMemory* of_launch = nullptr;
 
 }  // namespace
 
-PoisonedMemory::PoisonedMemory(const SharedMemory& memory, const void* kernel)
-    : memory_(memory), is_used_([&]() -> std::vector<bool>& {
-          static std::map<const void*, std::vector<bool>> of_kernels;
-          return of_kernels[kernel];
-      }()) {
-    is_new_ = is_used_.empty();
-    is_used_.resize(memory.variables.size());
+PoisonedMemory::PoisonedMemory(const SharedMemory& memory) : memory_(memory) {
+    of_launch = this;
     // A thread's shared memory is zeros at first.
     thread_local std::set<const char*> known;
     if (!known.insert(memory.first).second) return;
     for (const SharedVariable& variable : memory.variables) fill(memory, variable);
 }
 
-void PoisonedMemory::before_block() {
-    for (std::size_t i = 0; i < is_used_.size(); ++i)
-        if (is_used_[i]) fill(memory_, memory_.variables[i]);
+PoisonedMemory::~PoisonedMemory() {
+    bring({});
+    of_launch = nullptr;
 }
 
-void PoisonedMemory::after_block() {
-    find_used(is_new_);
-    is_new_ = false;
+void PoisonedMemory::keep(KeptVariables& kept) const {
+    kept.resize(memory_.variables.size());
+    for (const std::size_t i : used_) {
+        const SharedVariable& variable = memory_.variables[i];
+        const char* const first = memory_.first + variable.offset;
+        kept[i].assign(first, first + variable.size);
+    }
 }
 
-// A module has a hundred variables, most of them large, and a kernel uses a few: all of them are looked through after the first
-// block that the kernel ever has, and then their first and last bytes.
-void PoisonedMemory::find_used(bool in_whole) {
-    for (std::size_t i = 0; i < is_used_.size(); ++i)
-        if (!is_used_[i] && is_written(memory_, memory_.variables[i], in_whole)) is_used_[i] = true;
+void PoisonedMemory::bring(const KeptVariables& kept) {
+    for (const std::size_t i : used_) {
+        const SharedVariable& variable = memory_.variables[i];
+        if (i < kept.size() && !kept[i].empty()) {
+            std::memcpy(memory_.first + variable.offset, kept[i].data(), kept[i].size());
+        } else {
+            fill(memory_, variable);
+        }
+    }
+}
+
+void PoisonedMemory::note(const void* mark) {
+    if (std::ranges::find(marks_, mark) != marks_.end()) return;
+    marks_.push_back(mark);
+    const auto found =
+        memory_.of_functions.find(static_cast<std::size_t>(static_cast<const char*>(mark) - memory_.first));
+    if (found == memory_.of_functions.end()) refuse("a function's shared variables are not found");
+    for (const std::size_t i : found->second)
+        if (std::ranges::find(used_, i) == used_.end()) used_.push_back(i);
+}
+
+void note_shared(const void* mark) {
+    of_launch->note(mark);
 }
 
 void poison_stack(char* end) {

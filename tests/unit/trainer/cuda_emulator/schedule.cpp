@@ -8,12 +8,13 @@
 namespace dp::cuda_emulator {
 
 std::optional<Order> order_named(std::string_view name) {
-    constexpr std::string_view kGreedy = "greedy:";
+    constexpr std::string_view kGreedy = "greedy:", kInterleaved = "interleaved:";
     if (name == "forward") return Order{};
     if (name == "backward") return Order{true, {}, false};
     Order order;
-    order.greedy = name.starts_with(kGreedy);
-    if (order.greedy) name.remove_prefix(kGreedy.size());
+    order.interleaved = name.starts_with(kInterleaved);
+    order.greedy = order.interleaved || name.starts_with(kGreedy);
+    if (order.greedy) name.remove_prefix(order.interleaved ? kInterleaved.size() : kGreedy.size());
     std::uint64_t seed = 0;
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), seed);
     if (error != std::errc{} || end != name.data() + name.size()) return std::nullopt;

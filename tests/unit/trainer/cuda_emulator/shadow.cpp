@@ -17,6 +17,7 @@
 #include "accesses.hpp"
 #include "blocks.hpp"
 #include "progress.hpp"
+#include "releases.hpp"
 
 namespace dp::cuda_emulator {
 
@@ -66,9 +67,11 @@ struct Shadow {
     const SharedMemory* memory = nullptr;
     Region shared;
     std::vector<std::pair<const char*, const char*>> variables;  // the one that begins in each kApart bytes
-    std::map<const char*, std::unique_ptr<Cells>> of_shared;     // by its first address
-    std::array<Region, 8> recent;                                // allocations that were accessed
+    std::map<const char*, std::vector<std::unique_ptr<Cells>>>
+        of_shared;                 // by its first address, of each block
+    std::array<Region, 8> recent;  // allocations that were accessed
     unsigned next_recent = 0;
+    Releases releases;
 };
 Shadow shadow;
 
@@ -99,15 +102,20 @@ std::string name_of(const char* place, bool is_shared) {
     return "shared memory";
 }
 
+Now now_of_thread() {
+    return {progress.launch, progress.block, progress.barriers, progress.exchanges[progress.thread / 32],
+            static_cast<std::uint16_t>(progress.thread)};
+}
+
 void look(const char* place, std::size_t bytes, Access access, const Region& region, bool is_shared,
           const void* code) {
-    const Now now{progress.launch, progress.block, progress.barriers,
-                  progress.exchanges[progress.thread / 32], static_cast<std::uint16_t>(progress.thread)};
+    const Now now = now_of_thread();
     auto offset = static_cast<std::size_t>(place - region.first);
     while (bytes > 0) {
         const std::size_t in_cell = std::min(bytes, kBytesOfCell - offset % kBytesOfCell);
         const auto which = static_cast<std::uint8_t>(((1u << in_cell) - 1) << offset % kBytesOfCell);
-        const auto fault = note_access(region.cells[offset / kBytesOfCell], which, access, is_shared, now);
+        const auto fault = note_access(region.cells[offset / kBytesOfCell], which, access, is_shared, now,
+                                       is_shared ? nullptr : &shadow.releases);
         if (fault.kind == Fault::unwritten)
             refuse_access(
                 does(access) + " " + name_of(place, is_shared) + ", which no thread of its block has written",
@@ -183,11 +191,11 @@ void watch_stacks(const char* first, std::size_t size) {
 void watch_kernel(const SharedMemory& memory) {
     // Others may have been freed since.
     shadow.recent = {};
+    shadow.releases = {};
     if (shadow.memory == &memory && shadow.shared.first == memory.first) return;
     shadow.memory = &memory;
-    auto& cells = shadow.of_shared[memory.first];
-    cells = std::make_unique<Cells>((memory.size + kApart) / kBytesOfCell * kBytesOfCell);
-    shadow.shared = {memory.first, memory.first + memory.size, cells->first};
+    shadow.of_shared[memory.first].clear();
+    shadow.shared = {memory.first, memory.first + memory.size, nullptr};
     shadow.variables.assign(memory.size / kApart + 1, {nullptr, nullptr});
     for (const SharedVariable& variable : memory.variables) {
         if (variable.offset % kApart != 0)
@@ -196,6 +204,14 @@ void watch_kernel(const SharedMemory& memory) {
         for (std::size_t i = 0; i <= variable.size / kApart; ++i)
             shadow.variables[variable.offset / kApart + i] = {first, first + variable.size};
     }
+}
+
+void watch_block(unsigned number) {
+    auto& blocks = shadow.of_shared[shadow.memory->first];
+    while (blocks.size() <= number)
+        blocks.push_back(
+            std::make_unique<Cells>((shadow.memory->size + kApart) / kBytesOfCell * kBytesOfCell));
+    shadow.shared.cells = blocks[number]->first;
 }
 
 void watch_allocation(const void* place, std::size_t bytes, const void* pages, std::size_t mapped) {
@@ -236,8 +252,14 @@ void watch(const void* where, std::size_t bytes, Access access, const void* code
     if (!is_index(place)) look_at_global(place, bytes, access, code);
 }
 
+void watch_fence() {
+    shadow.releases.note_fence(now_of_thread());
+}
+
 void watch_atomic(const void* place, std::size_t bytes, const void* code) {
     watch(place, bytes, Access::atomic, code);
+    const bool is_shared = place >= shadow.shared.first && place < shadow.shared.end;
+    if (is_watched(place) && !is_shared) shadow.releases.note_atomic(place, now_of_thread());
 }
 
 }  // namespace dp::cuda_emulator

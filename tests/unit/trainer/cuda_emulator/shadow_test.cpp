@@ -71,6 +71,17 @@ TEST(Shadow, KnowsWhatOrdersTwoAccesses) {
          Fault::after_read,
          Fault::unwritten},
         {{{kWrite, 5, 9, 0, 1}, {kWrite, 10, 10, 0, 40}}, Fault::none, Fault::none},
+        // Blocks that are there at once: the one that began later was there before.
+        {{{kWrite, 20, 21, 0, 1}, {kRead, 10, 11, 0, 1}}, Fault::after_write, Fault::after_write},
+        {{{kRead, 20, 21, 0, 1}, {kRead, 10, 10, 0, 1}, {kWrite, 20, 22, 0, 1}},
+         Fault::after_read,
+         Fault::unwritten},
+        {{{kAtomic, 20, 20, 0, 1}, {kAtomic, 10, 11, 0, 1}, {kAtomic, 20, 21, 0, 1}},
+         Fault::none,
+         Fault::unwritten},
+        {{{kAtomic, 20, 20, 0, 1}, {kAtomic, 10, 11, 0, 1}, {kRead, 20, 21, 0, 1}},
+         Fault::after_write,
+         Fault::unwritten},
         // Atomics, among themselves and with others.
         {{{kAtomic, 10, 10, 0, 1}, {kAtomic, 10, 10, 0, 40}, {kAtomic, 20, 20, 0, 1}},
          Fault::none,
@@ -155,9 +166,32 @@ __global__ void between_blocks_kernel(int* out, Way way) {
     const auto own = static_cast<int>(blockIdx.x);
     if (way == Way::right) {
         atomicMax(out, own);
+        atomicExch(out + 1, atomicCAS(out + 2, own, own));
     } else if (*out < own) {
         *out = own;
     }
+}
+// Each warp writes a number, and the last block adds them up: what is missing for that?
+enum class Missing { nothing, fence, barrier };
+__device__ void add_up_last(int* out, Missing what) {
+    int *const counted = out, *const sum = out + 1, *const of_warps = out + 2;
+    if (threadIdx.x % 32 == 0) of_warps[blockIdx.x * 2 + threadIdx.x / 32] = 1;
+    if (what != Missing::barrier) __syncthreads();
+    __shared__ int before;
+    if (threadIdx.x == 0) {
+        if (what != Missing::fence) __threadfence();
+        before = atomicAdd(counted, 1);
+        __threadfence();
+    }
+    __syncthreads();
+    if (before == static_cast<int>(gridDim.x) - 1 && threadIdx.x == 40)
+        for (unsigned i = 0; i < 2 * gridDim.x; ++i) *sum += of_warps[i];
+}
+__global__ void unfenced_kernel(int* out, Way way) {
+    add_up_last(out, way == Way::right ? Missing::nothing : Missing::fence);
+}
+__global__ void counted_early_kernel(int* out, Way way) {
+    add_up_last(out, way == Way::right ? Missing::nothing : Missing::barrier);
 }
 __global__ void short_kernel(int* out, Way way) {
     __shared__ int numbers[63], others[64];
@@ -212,6 +246,8 @@ TEST(ShadowDeathTest, EndsKernelsThatAreWrongAndNoOthers) {
               "reads shared numbers, which no thread of its block has written, at .*shadow_test.cpp:[0-9]"},
              {atomic_kernel, 1, 64, "a thread .* shared largest"},
              {between_blocks_kernel, 3, 1, "a race: a thread .*s global memory that another block .*s"},
+             {unfenced_kernel, 6, 64, "a race: a thread reads global memory that another block writes"},
+             {counted_early_kernel, 6, 64, "a race: a thread reads global memory that another block writes"},
              {short_kernel, 1, 64,
               "writes 4 bytes beyond the end of shared numbers, at .*shadow_test.cpp:[0-9]"},
              {constructed_kernel, 1, 64,
@@ -221,7 +257,8 @@ TEST(ShadowDeathTest, EndsKernelsThatAreWrongAndNoOthers) {
              {exchange_kernel, 1, 64,
               "a race: a thread writes global memory that thread [0-9]+ of its block writes"},
          }) {
-        for (const Order& order : {Order{}, Order{true, {}}, Order{false, 1}, Order{false, 1, true}}) {
+        for (const Order& order : {Order{}, Order{true, {}}, Order{false, 1}, Order{false, 1, true},
+                                   Order{false, 1, true, true}}) {
             const Memory<int> out(64);
             *out.first() = 0;
             set_order(order);

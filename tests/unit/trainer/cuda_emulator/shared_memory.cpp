@@ -43,7 +43,7 @@ int find(dl_phdr_info* info, std::size_t, void* data) {
     }
     if (module.beside < first || module.beside >= first + size) return 0;
     module.file = *info->dlpi_name == '\0' ? "/proc/self/exe" : info->dlpi_name;
-    module.memory = {first, size, {}, {}, low, high};
+    module.memory = {first, size, {}, {}, {}, low, high};
     return 1;
 }
 
@@ -56,6 +56,14 @@ std::string source_name(const char* symbol) {
     const std::string_view name = whole.get();
     const auto colons = name.rfind("::");
     return std::string(colons == name.npos ? name : name.substr(colons + 2));
+}
+
+// Of a function's thread-local: the function. Empty if it is no mark.
+std::string_view function_of_mark(std::string_view symbol) {
+    const auto at = symbol.rfind("dp_shared_of_line_");
+    if (at == symbol.npos) return {};
+    // Before it is its length.
+    return symbol.substr(0, symbol.find_last_not_of("0123456789", at - 1) + 1);
 }
 
 // The thread-locals of functions.
@@ -71,6 +79,7 @@ void read_variables(const std::string& file, SharedMemory& memory) {
     const auto& header = *reinterpret_cast<const Elf64_Ehdr*>(start);
     const auto* sections = reinterpret_cast<const Elf64_Shdr*>(start + header.e_shoff);
     bool has_table = false;
+    std::map<std::size_t, std::string> marks, symbols_of_variables;  // by their offsets
     for (unsigned i = 0; i < header.e_shnum; ++i) {
         if (sections[i].sh_type != SHT_SYMTAB) continue;
         has_table = true;
@@ -80,8 +89,12 @@ void read_variables(const std::string& file, SharedMemory& memory) {
             const Elf64_Sym& symbol = symbols[j];
             const std::string_view name = names + symbol.st_name;
             if (ELF64_ST_TYPE(symbol.st_info) != STT_TLS || symbol.st_shndx == SHN_UNDEF) continue;
-            if (name.starts_with("_ZZ"))
+            if (const auto function = function_of_mark(name); !function.empty()) {
+                if (name.starts_with("_ZZ")) marks[symbol.st_value] = function;
+            } else if (name.starts_with("_ZZ")) {
                 memory.variables.push_back({source_name(name.data()), symbol.st_value, symbol.st_size});
+                symbols_of_variables[symbol.st_value] = name;
+            }
             if (name.starts_with("_ZGVZ")) memory.guards.push_back(symbol.st_value);
         }
     }
@@ -89,6 +102,10 @@ void read_variables(const std::string& file, SharedMemory& memory) {
     if (!has_table) refuse(file + " has no symbol table, by which shared variables are found");
     std::ranges::sort(memory.variables, {}, &SharedVariable::offset);
     std::ranges::sort(memory.guards);
+    for (const auto& [offset, function] : marks)
+        for (std::size_t i = 0; i < memory.variables.size(); ++i)
+            if (symbols_of_variables[memory.variables[i].offset].starts_with(function))
+                memory.of_functions[offset].push_back(i);
 }
 
 }  // namespace

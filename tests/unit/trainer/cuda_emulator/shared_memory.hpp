@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,9 @@ struct SharedVariable {
 struct SharedMemory {
     char* first = nullptr;  // of this thread's segment
     std::size_t size = 0;
-    std::vector<SharedVariable> variables;            // by their offsets
+    std::vector<SharedVariable> variables;  // by their offsets
+    // Which variables a function has, by the offset of its mark (device_code.hpp).
+    std::map<std::size_t, std::vector<std::size_t>> of_functions;
     std::vector<std::size_t> guards;                  // offsets of what says whether one was constructed
     const char *code = nullptr, *code_end = nullptr;  // all that is loaded of the module
 };
