@@ -76,6 +76,9 @@ Result<void> make_plan(const Prepared& prepared, const LaunchContext& here, Comp
         choices.measure(true);
         const auto tuned = DP_TRY(time_steps(trial, *fresh.device, kSeconds));
         choices.measure(false);
+        // The device explains a choice that it had to make: "ours: why".
+        for (const auto& [what, choice] : choices.all())
+            if (choice.starts_with("ours: ")) told.notes.push_back(fmt::format("{}: {}", what, choice));
         if (choices.all().empty() || tuned.seconds >= plan.plain_seconds) return {};
         plan.step_seconds = tuned.seconds;
         plan.choices = choices;
@@ -204,6 +207,7 @@ Result<void> compile(const Options& given, Clock::time_point started) {
         say(fmt::format("compiling {} with a batch of {} for {}", result.model, result.batch,
                         result.device_name));
         DP_TRY(make_plan(prepared, here, result.plan));
+        for (const auto& note : result.plan.notes) say(note);
         if (device.name() == "cpu")
             result.plan.plan.peaks = peaks_of(options, here, result.plan.plan.choices);
         DP_TRY(cache.put(key, json_of(result.plan.plan), {}));

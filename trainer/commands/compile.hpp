@@ -30,6 +30,7 @@ struct CompiledPlan {
     Made made = Made::now;
     Plan plan;
     std::vector<ThreadTrial> trials;
+    std::vector<std::string> notes;  // why the device could not choose something
 };
 
 struct CompileResult {

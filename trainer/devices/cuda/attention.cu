@@ -218,7 +218,10 @@ void CudaDevice::document_starts(In tokens, std::int32_t end, Out starts) {
 
 void CudaDevice::attention(const Attention& a, In qkv, Out y, Out sums) {
     if (!fits(a, y)) return;
-    if (qkv.type() == Type::bf16) return attention_bf16(a, qkv, y, sums);
+    if (qkv.type() == Type::bf16) {
+        if (!attention_by_cudnn(a, qkv, y, sums)) attention_bf16(a, qkv, y, sums);
+        return;
+    }
     with_head_size(a, y, [&](auto size, auto drops) {
         launch("attention", attention_kernel<size / 32, drops>, blocks_of(a, y, kWarps), kWarps * 32, a,
                y.columns(), qkv, y, sums);
@@ -227,7 +230,11 @@ void CudaDevice::attention(const Attention& a, In qkv, Out y, Out sums) {
 
 void CudaDevice::attention_backward(const Attention& a, In qkv, In y, In sums, In dy, Out d_qkv) {
     if (!fits(a, y)) return;
-    if (qkv.type() == Type::bf16) return attention_bf16_backward(a, qkv, y, sums, dy, d_qkv);
+    if (qkv.type() == Type::bf16) {
+        if (!attention_backward_by_cudnn(a, qkv, y, sums, dy, d_qkv))
+            attention_bf16_backward(a, qkv, y, sums, dy, d_qkv);
+        return;
+    }
     constexpr const char* kWhat = "the gradient of attention";
     with_head_size(a, y, [&](auto size, auto drops) {
         launch(kWhat, attention_queries_kernel<size / 32, drops>, blocks_of(a, y, kWarps), kWarps * 32, a,

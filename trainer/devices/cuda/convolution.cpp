@@ -1,65 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/devices/cuda/convolution.hpp"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
 
 #include "trainer/devices/cuda/convolution_choice.hpp"
-#include "trainer/devices/cuda_libraries.hpp"
+#include "trainer/devices/cuda/cudnn_library.hpp"
 
 namespace dp::trainer {
 namespace {
 
 using Plan = CudaConvolutions::Plan;
-
-constexpr const char* kLibrary = "libcudnn.so.9";
-
-// cuDNN's functions, looked up at the first convolution: other models do not need cuDNN, and a machine may
-// not have it.
-struct Cudnn {
-    const char* missing = nullptr;  // what is not there: the library or a function of it
-    void* library = open_cuda_library(kLibrary);
-
-#define DP_LOOK_UP(name) decltype(&::name) name = reinterpret_cast<decltype(&::name)>(look_up(#name));
-    DP_LOOK_UP(cudnnCreate)
-    DP_LOOK_UP(cudnnDestroy)
-    DP_LOOK_UP(cudnnSetStream)
-    DP_LOOK_UP(cudnnGetErrorString)
-    DP_LOOK_UP(cudnnCreateTensorDescriptor)
-    DP_LOOK_UP(cudnnSetTensor4dDescriptor)
-    DP_LOOK_UP(cudnnDestroyTensorDescriptor)
-    DP_LOOK_UP(cudnnCreateFilterDescriptor)
-    DP_LOOK_UP(cudnnSetFilter4dDescriptor)
-    DP_LOOK_UP(cudnnDestroyFilterDescriptor)
-    DP_LOOK_UP(cudnnCreateConvolutionDescriptor)
-    DP_LOOK_UP(cudnnSetConvolution2dDescriptor)
-    DP_LOOK_UP(cudnnSetConvolutionMathType)
-    DP_LOOK_UP(cudnnDestroyConvolutionDescriptor)
-    DP_LOOK_UP(cudnnGetConvolutionForwardAlgorithm_v7)
-    DP_LOOK_UP(cudnnConvolutionForward)
-    DP_LOOK_UP(cudnnGetConvolutionBackwardDataAlgorithm_v7)
-    DP_LOOK_UP(cudnnConvolutionBackwardData)
-    DP_LOOK_UP(cudnnGetConvolutionBackwardFilterAlgorithm_v7)
-    DP_LOOK_UP(cudnnConvolutionBackwardFilter)
-#undef DP_LOOK_UP
-
- private:
-    void* look_up(const char* name) {
-        void* found = library != nullptr ? dlsym(library, name) : nullptr;
-        if (found == nullptr) missing = library != nullptr ? name : kLibrary;
-        return found;
-    }
-};
-
-// Loaded once and never unloaded.
-const Cudnn& cudnn() {
-    static const Cudnn loaded;
-    return loaded;
-}
 
 constexpr float kOne = 1, kZero = 0;
 constexpr std::int64_t kAlignment = 256;  // of places in the workspace
@@ -73,11 +26,6 @@ std::size_t workspace_of(const Plan& plan) {
 
 int small(std::int64_t value) {
     return static_cast<int>(value);
-}
-
-Try<void> done(cudnnStatus_t result, const char* what) {
-    if (result == CUDNN_STATUS_SUCCESS) return {};
-    return dp::fail(std::string(what) + ": cuDNN says " + cudnn().cudnnGetErrorString(result));
 }
 
 bool transforms(cudnnConvolutionFwdAlgo_t algorithm) {
@@ -170,12 +118,12 @@ Try<void> CudaConvolutions::open() {
     if (const char* missing = cudnn().missing)
         return dp::fail("convolutions need cuDNN 9, but " + std::string(missing) +
                         " is not found; add its folder to LD_LIBRARY_PATH, or give --device=cpu");
-    DP_TRY(done(cudnn().cudnnCreate(&handle_), "opening cuDNN"));
-    return done(cudnn().cudnnSetStream(handle_, device_.stream()), "giving cuDNN the stream");
+    DP_TRY(cudnn_done(cudnn().cudnnCreate(&handle_), "opening cuDNN"));
+    return cudnn_done(cudnn().cudnnSetStream(handle_, device_.stream()), "giving cuDNN the stream");
 }
 
 Try<void> CudaConvolutions::describe(const Convolution& c, std::int64_t rows, Plan& plan) {
-    const auto ok = [](cudnnStatus_t result) { return done(result, "describing a convolution"); };
+    const auto ok = [](cudnnStatus_t result) { return cudnn_done(result, "describing a convolution"); };
     const Cudnn& d = cudnn();
     const bool is_bf16 = plan.type == Type::bf16;
     const cudnnDataType_t type = is_bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
@@ -269,7 +217,7 @@ void CudaConvolutions::run(const Convolution& c, In batch, const char* what, Alg
         from_one, p.*of_other, from_other,           room,          p.*of_result, to};
     const auto status = static_cast<cudnnStatus_t>(device_.step().queue(call));
     if (status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED) device_.memory().note_exhausted();
-    if (const auto ran = done(status, what); !ran) device_.keep_failure(ran.error().message);
+    if (const auto ran = cudnn_done(status, what); !ran) device_.keep_failure(ran.error().message);
     if (result.type() != p.type)
         device_.convert_numbers(to, p.type, result.data<void>(), result.type(), result.elements());
 }

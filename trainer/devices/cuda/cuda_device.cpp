@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The CUDA device: cuBLASLt for matrix products (gemm.cpp), cuDNN for convolutions (convolution.cpp), our
-// own kernels for the rest (*.cu), all on one stream. Our kernels give the same bits for the same inputs on
+// The CUDA device: cuBLASLt for matrix products (gemm.cpp), cuDNN for convolutions (convolution.cpp) and, where that was found to be
+// faster, for attention (cudnn_attention.cpp), our own kernels for the rest (*.cu), all on one stream. Our kernels give the same bits for the same inputs on
 // one kind of GPU, even without --deterministic: sums are split by their length alone, without atomic adds.
 //
 // The memory account has tensors and workspaces. It cannot have what CUDA and its libraries allocate for
@@ -13,6 +13,7 @@
 #include <cstdlib>
 
 #include "trainer/devices/cuda/convolution.hpp"
+#include "trainer/devices/cuda/cudnn_attention.hpp"
 #include "trainer/devices/cuda/event_timestamps.hpp"
 #include "trainer/devices/cuda/gemm.hpp"
 #include "trainer/devices/cuda/pinned_download.hpp"
@@ -75,6 +76,7 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu, OperationL
     device->place_ = pci_address(index);
     device->most_shared_ = properties.sharedMemPerBlockOptin;
     device->all_sms_ = properties.multiProcessorCount;
+    device->major_ = properties.major;
     device->model_ = std::string(properties.name) + ", sm_" + std::to_string(properties.major) +
                      std::to_string(properties.minor);
     const int capability = 10 * properties.major + properties.minor;
@@ -99,6 +101,7 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu, OperationL
     DP_TRY(device->status());
     device->gemm_ = std::make_unique<Gemm>(*device);
     device->convolutions_ = std::make_unique<CudaConvolutions>(*device);
+    device->cudnn_attention_ = std::make_unique<CudnnAttention>(*device);
     // Now, because the estimate counts all of it, and growing it later waits for the GPU (cudaFree).
     device->workspace_of(kernels_workspace(device->sms_or_all()));
     DP_TRY(device->status());
@@ -111,6 +114,7 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const GpuShare& gpu, OperationL
 CudaDevice::~CudaDevice() {
     gemm_.reset();
     convolutions_.reset();
+    cudnn_attention_.reset();
     workspace_ = {};
     if (stream_ != nullptr && !partition_)
         cudaStreamDestroy(stream_);  // ignored: the process is about to end

@@ -23,6 +23,7 @@
 namespace dp::trainer {
 
 class CudaConvolutions;
+class CudnnAttention;
 class Gemm;
 class OperationLog;
 class SmPartition;
@@ -126,6 +127,7 @@ class CudaDevice : public Device, public StepCapture {
     int sms() const;  // that the stream's kernels use; 0: all
     int sms_or_all() const;
     std::size_t most_shared() const { return most_shared_; }  // bytes of a block
+    int major() const { return major_; }                      // of its compute capability
 
     using Device::keep_failure;
     // True for success; else keeps the failure. `what` reads like "copying to the GPU".
@@ -167,9 +169,10 @@ class CudaDevice : public Device, public StepCapture {
     std::unique_ptr<SmPartition> partition_;  // null: all SMs
     cudaStream_t stream_ = nullptr;           // partition_'s, or our own
     std::size_t most_shared_ = 0;
-    int all_sms_ = 0;
+    int all_sms_ = 0, major_ = 0;
     std::unique_ptr<Gemm> gemm_;
     std::unique_ptr<CudaConvolutions> convolutions_;
+    std::unique_ptr<CudnnAttention> cudnn_attention_;
     Tensor workspace_;
     UploadRooms uploads_;
     CapturedStep step_{*this};
@@ -198,6 +201,9 @@ class CudaDevice : public Device, public StepCapture {
     void attention_bf16_backward(const Attention& a, In qkv, In y, In sums, In dy, Out d_qkv);
     // The same in one pass, where attention_passes.hpp says so (one_pass_attention.cu).
     void attention_bf16_backward_in_one_pass(const Attention& a, In qkv, In y, In sums, In dy, Out d_qkv);
+    // By cuDNN, where that was chosen (cudnn_attention.cpp). False: our kernels are to do it.
+    bool attention_by_cudnn(const Attention& a, In qkv, Out y, Out sums);
+    bool attention_backward_by_cudnn(const Attention& a, In qkv, In y, In sums, In dy, Out d_qkv);
     BackwardShape backward_shape(const Attention& a, In y) const;
     bool fits(const Attention& a, In y);
 };
