@@ -53,15 +53,20 @@ struct StepSeconds {
 // Ranks of a node that have the same part of the model, and share it.
 std::int64_t sharing_of(const ModelParallel& ranks, const Hardware& hardware);
 
-// All divisions of a model among so many ranks which take `global_batch` samples a step.
-std::vector<Division> divisions_of(const GptShape& shape, std::int64_t ranks, std::int64_t global_batch);
+// All divisions of a model among so many ranks which take `global_batch` samples a step. `chunks`: of each stage, where it is above 1 of
+// an interleaved schedule.
+std::vector<Division> divisions_of(const GptShape& shape, std::int64_t ranks, std::int64_t global_batch,
+                                   std::int64_t chunks = 1);
 
+// What stages wait is by the order of their passes (pipeline_time.hpp), with the layers that each has (pipeline_split.hpp). Embedding and
+// head count on the last stage, as nearly all of it is the head.
 // Nothing overlaps in it but the stages. Sums are by rings: of n ranks each sends 2 (n - 1) / n of the bytes (Patarasuk and Yuan
 // 2009). Where ranks of a group are on several nodes, the network is what they wait for. `parameters`: of the rank with the most.
-// A layer sums four times a micro-batch (Shoeybi et al. 2019, section 3), in numbers of `number` bytes. Of the shape's layout only
-// counts whether ranks divide the tokens.
+// A layer sums four times a micro-batch (Shoeybi et al. 2019, section 3), in numbers of `number` bytes. Of the shape's layout count
+// whether ranks divide the tokens, chunks and split.
 StepSeconds predict_step(const Division& division, const GptShape& shape, const PassSeconds& passes,
-                         const Hardware& hardware, std::int64_t parameters, std::int64_t number);
+                         const Hardware& hardware, std::int64_t parameters, std::int64_t number,
+                         PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward);
 
 // What is known of a GPU: "h100"; nullopt of others. On paper: NVIDIA's data sheet of the H100 SXM (2023) and a network of
 // 400 Gbit/s for each GPU, all at 80 %.
