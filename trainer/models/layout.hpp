@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which part of a model a rank has: of each layer some heads and columns, where ranks divide the layers (tensor parallelism, Shoeybi et
-// al. 2019), and some of the layers, where ranks are the stages of a pipeline (Huang et al. 2019, Narayanan et al. 2021). Ranks that
-// divide the layers may also divide the tokens, for what is computed token by token (sequence parallelism, Korthikanti et al. 2022).
+// Which part of a model a rank has: of each layer some heads and columns, where ranks divide the layers (tensor parallelism,
+// Shoeybi et al. 2019), and some of the layers, where ranks are the stages of a pipeline (Huang et al. 2019, Narayanan et al.
+// 2021). Ranks that divide the layers may also divide the tokens, for what is computed token by token (sequence parallelism,
+// Korthikanti et al. 2022).
 #pragma once
 
 #include <algorithm>
@@ -31,7 +32,8 @@ struct Layout {
     std::int64_t slots = 1;  // passes of chunks that this stage has begun and not taken back, at most
     bool divides_tokens = false;
     PipelineSplit split = {};
-    // How many layers the chunks of all stages have, in the model's order. The model knows it: chunk_layers() depends on its shape.
+    // How many layers the chunks of all stages have, in the model's order. The model knows it: chunk_layers() depends on its
+    // shape.
     std::vector<std::int64_t> chunk_layers = {};
 
     bool is_whole() const { return tensor_ranks == 1 && stages == 1; }

@@ -11,8 +11,8 @@ std::size_t at(std::int64_t index) {
     return static_cast<std::size_t>(index);
 }
 
-// Deals layers out, at least `least` to each place, every further one to the place that is then fastest; of several the last. No other
-// way has a faster slowest place. `others`: what each place costs without layers.
+// Deals layers out, at least `least` to each place, every further one to the place that is then fastest; of several the last. No
+// other way has a faster slowest place. `others`: what each place costs without layers.
 std::vector<std::int64_t> dealt(std::int64_t layers, std::int64_t least, std::int64_t cost,
                                 const std::vector<std::int64_t>& others) {
     std::vector<std::int64_t> counts(others.size(), least);

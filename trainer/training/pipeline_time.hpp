@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How long the passes of a step take in a pipeline whose chunks take unequally long, and which part of it the stages wait: each stage takes
-// its passes in the order of its schedule, each as soon as what it needs is there. Nothing else takes time. Pure.
+// How long the passes of a step take in a pipeline whose chunks take unequally long, and which part of it the stages wait: each
+// stage takes its passes in the order of its schedule, each as soon as what it needs is there. Nothing else takes time. Pure.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,8 @@ struct ChunkTime {
     double forward, backward;
 };
 
-// `chunks`: of a micro-batch, in the model's order; those of stage s are the s-th, the (s + stages)-th and so on. `of`: of any stage.
+// `chunks`: of a micro-batch, in the model's order; those of stage s are the s-th, the (s + stages)-th and so on. `of`: of any
+// stage.
 inline double time_of_passes(Passes of, std::span<const ChunkTime> chunks) {
     // From some micro-batches on, as many more take as much longer.
     const std::int64_t few = 2 * of.stages + of.micro_batches % of.stages, some = few + 2 * of.stages;
