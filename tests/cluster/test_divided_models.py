@@ -244,7 +244,9 @@ def test_it_goes_with_other_options(cluster, alone, words):
         assert os.path.getsize(cluster.host_path("/home/alice/divided.f32")) == 4 * alone["parameters"]
 
 
-@pytest.mark.parametrize("division", [["--dp-tensor=2"], ["--dp-tensor=2", "--sequence-parallel"], ["--dp-pipeline=2", "--accumulate=4"], ["--dp-pipeline=2", "--accumulate=4", "--pipeline-schedule=gpipe"]])
+@pytest.mark.parametrize("division", [["--dp-tensor=2"], ["--dp-tensor=2", "--sequence-parallel"], ["--dp-pipeline=2", "--accumulate=4"],
+                                      ["--dp-pipeline=2", "--accumulate=4", "--pipeline-schedule=gpipe"],
+                                      ["--dp-pipeline=2", "--accumulate=4", "--num-layers=8", "--pipeline-split=1,7"]])
 def test_the_memory_that_it_asks_for_is_enough(cluster, division):
     """Also for its checkpoints and for the end."""
     done = train(cluster, 2, *division, "--steps=4", "--batch-size=4", per_node=2)
