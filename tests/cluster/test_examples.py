@@ -216,7 +216,8 @@ def test_dli_gpt_divided_among_its_ranks(desk):
                                                "--pipeline-model-parallel-size=2", "--accumulate=4"])
     text = desk.output(job)
     assert "using world size: 4, data-parallel-size: 1, tensor-model-parallel size: 2, pipeline-model-parallel size: 2\n" in text, text
-    assert "4 ranks, tensor 2 pipeline 2 data 1, micro-batches 4, bubble 20 %; " in text, text
+    # A head of 257 tokens costs more than one of its layers does, so it is not the 20 % of equal stages.
+    assert "4 ranks, tensor 2 pipeline 2 data 1, micro-batches 4, bubble 35 %; " in text, text
     result = summary(text)
     assert (result["tensor_parallel"], result["pipeline_parallel"], result["global_batch_size"]) == (2, 2, 4)
     assert result["parameters_equal_on_all_ranks"] is True

@@ -33,6 +33,7 @@ ALIKE = {
     "--tensor-parallel": (GPT, "--tensor-parallel=2", "none 2"),
     "--sequence-parallel": (GPT, "--sequence-parallel", "none given"),
     "--pipeline-parallel": (GPT, "--pipeline-parallel=2", "none 2"),
+    "--pipeline-split": (GPT, "--pipeline-split=even", "balanced even"),
     "--pipeline-schedule": (GPT, "--pipeline-schedule=gpipe", "1f1b gpipe"),
     "--virtual-stages": (GPT + " --pipeline-schedule=interleaved", "--virtual-stages=3", "2 3"),
     "--init-from": (GPT, "--init-from=ranks/weights", "none ranks/weights"),

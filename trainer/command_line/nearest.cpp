@@ -29,6 +29,9 @@ constexpr std::pair<std::string_view, std::string_view> kOurs[] = {
     {"--lr", "--learning-rate"},
     {"--lr-schedule", "--lr-scheduler,--lr-scheduler-type"},
     {"--lr-warmup-fraction", "--lr-warmup-iters,--warmup-ratio"},
+    {"--pipeline-split",
+     "--account-for-embedding-in-pipeline-split,--account-for-loss-in-pipeline-split,"
+     "--decoder-first-pipeline-num-layers,--decoder-last-pipeline-num-layers"},
     {"--recompute", "--recompute-activations,--recompute-granularity"},
     {"--samples", "--train-samples"},
     {"--save-interval", "--save-steps"},

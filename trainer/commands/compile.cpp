@@ -170,10 +170,11 @@ Result<void> compile(const Options& given, Clock::time_point started) {
             return fail(Fault::usage,
                         "{} {}: plans are of whole models, and ranks that divide one use none; leave it out",
                         option, *size);
-    if (given.training.sequence_parallel)
-        return fail(Fault::usage,
-                    "--sequence-parallel: plans are of whole models, and ranks that divide one use none; "
-                    "leave it out");
+    for (const char* option : {"--sequence-parallel", "--pipeline-split"})
+        if (given.gave(option))
+            return fail(Fault::usage,
+                        "{}: plans are of whole models, and ranks that divide one use none; leave it out",
+                        option);
     const Cache cache(*directory);
     const std::string build = build_of_this_program();
     CompileResult result;

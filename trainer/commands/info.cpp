@@ -13,6 +13,7 @@
 #include "trainer/commands/preparation.hpp"
 #include "trainer/commands/run.hpp"
 #include "trainer/models/freezing.hpp"
+#include "trainer/models/pipeline_split.hpp"
 #include "trainer/profile/paper_step.hpp"
 #include "trainer/profile/roofline.hpp"
 
@@ -129,8 +130,8 @@ Result<void> check_roofline(const Options& options) {
         return fail(Fault::usage,
                     "--roofline takes at most {} batches in a step; give --accumulate={} or less, not {}",
                     kMostAccumulated, kMostAccumulated, options.training.accumulate);
-    for (const char* name :
-         {"--ranks", "--ranks-per-node", "--tensor-parallel", "--pipeline-parallel", "--sequence-parallel"})
+    for (const char* name : {"--ranks", "--ranks-per-node", "--tensor-parallel", "--pipeline-parallel",
+                             "--pipeline-split", "--sequence-parallel"})
         if (options.gave(name))
             return fail(Fault::usage,
                         "--roofline is of one GPU that has the whole model; leave {} out, or see `trainer "
@@ -205,10 +206,11 @@ Result<void> info(const Options& given) {
     choose_micro_batches(options, parallel);
     const std::int64_t sharing = options.info.ranks_per_node =
         std::clamp<std::int64_t>(options.info.ranks_per_node / parallel.tensor, 1, parallel.data);
-    std::unique_ptr<Model> model;  // of the stage that needs most: the first, or the last one
+    std::unique_ptr<Model> model;  // of the stage that needs most
     std::unique_ptr<Device> device;
     MemoryNeeds needs;
-    for (const std::int64_t stage : {std::int64_t{0}, std::int64_t{parallel.pipeline} - 1}) {
+    options.shape.gpt.layout = layout_of(parallel, 0, options.training);
+    for (const std::int64_t stage : largest_stages(options.shape.gpt)) {
         options.shape.gpt.layout =
             layout_of(parallel, stage * parallel.stride(Dimension::pipeline), options.training);
         auto of_stage = make_model(chosen, options.shape);

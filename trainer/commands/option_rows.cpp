@@ -20,6 +20,7 @@ namespace dp::trainer {
 namespace {
 
 constexpr std::int64_t kMostProfiled = 100;  // steps: their operations are kept in memory
+constexpr std::int64_t kMostLayers = 1024;
 constexpr std::int64_t kMillion = 1'000'000, kBillion = 1'000'000'000;
 constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
 
@@ -60,6 +61,31 @@ Format<bool> which_weights() {
     return one_of<bool>({{"last", false}, {"ema", true}});
 }
 
+// "9,3", or a word.
+constexpr const char *kBalanced = "balanced", *kEven = "even";
+Format<PipelineSplit> pipeline_split() {
+    const auto parse = [](const std::string& given) -> Try<PipelineSplit> {
+        if (given == kBalanced) return PipelineSplit{};
+        if (given == kEven) return PipelineSplit{true, {}};
+        PipelineSplit exactly;
+        for (const std::string_view part :
+             given.empty() ? std::vector<std::string_view>{""} : split(given, ',')) {
+            const auto layers = parse_number<std::int64_t>(part);
+            if (!layers || *layers < 1 || *layers > kMostLayers)
+                return dp::fail(
+                    fmt::format("'{}' is not {}, {} or the layers of each stage, at least one, such as 9,3",
+                                given, kBalanced, kEven));
+            exactly.layers.push_back(*layers);
+        }
+        return exactly;
+    };
+    const auto text = [](const PipelineSplit& one) -> std::string {
+        if (!one.layers.empty()) return fmt::format("{}", fmt::join(one.layers, ","));
+        return one.is_even ? kEven : kBalanced;
+    };
+    return {"even|N,...", parse, text};
+}
+
 void add_model(OptionList& list, Options& o) {
     list.heading("Model");
     list.add("--model", o.model, one_of(names_of(kModels)),
@@ -78,7 +104,7 @@ void add_model(OptionList& list, Options& o) {
          "unet2d: channels of the first level (default: 32)", kIdentity);
     gpt("--gpt-size", o.gpt_size, one_of(gpt_size_names()), "gpt: sets the next four (default: 10M)",
         kIdentity);
-    gpt("--num-layers", shape.layers, whole(1, 1024), "gpt: layers", kIdentity);
+    gpt("--num-layers", shape.layers, whole(1, kMostLayers), "gpt: layers", kIdentity);
     gpt("--hidden-size", shape.hidden, whole(1, 65536), "gpt: size of a token's vector", kIdentity);
     gpt("--num-attention-heads", shape.heads, whole(1, 1024), "gpt: attention heads", kIdentity);
     gpt("--seq-length", shape.sequence, whole(1, 65536), "gpt: tokens per sequence", kIdentity);
@@ -98,11 +124,15 @@ void add_model(OptionList& list, Options& o) {
         .only_of = "gpt";
     gpt("--pipeline-parallel,--pipeline-model-parallel-size", o.pipeline_parallel, whole(1, 1024),
         "gpt: stages of layers (default: --dp-pipeline)", kCourse);
-    gpt("--pipeline-schedule", o.training.pipeline_schedule,
-        one_of<PipelineSchedule>({{"1f1b", PipelineSchedule::one_forward_one_backward},
-                                  {"gpipe", PipelineSchedule::gpipe},
-                                  {"interleaved", PipelineSchedule::interleaved}}),
-        "gpt: order of the micro-batches (default: 1f1b)", kCourse);
+    gpt("--pipeline-split", o.training.pipeline_split, pipeline_split(),
+        "gpt: layers of each stage (default: balanced, so that the slowest is as fast as it can be)",
+        kCourse);
+    auto schedule = one_of<PipelineSchedule>({{"1f1b", PipelineSchedule::one_forward_one_backward},
+                                              {"gpipe", PipelineSchedule::gpipe},
+                                              {"interleaved", PipelineSchedule::interleaved}});
+    schedule.type = "ORDER";
+    gpt("--pipeline-schedule", o.training.pipeline_schedule, schedule,
+        "gpt: of micro-batches: 1f1b, gpipe or interleaved (default: 1f1b)", kCourse);
     gpt("--virtual-stages", o.training.virtual_stages, whole(2, 1024),
         "gpt: model chunks of each stage, if interleaved (default: 2)", kCourse);
     gpt("--init-from", o.init_from, path("DIR|FILE"),

@@ -2,6 +2,7 @@
 #include "trainer/commands/parallel_choice.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
@@ -12,6 +13,8 @@
 #include <vector>
 
 #include "trainer/base/partition.hpp"
+#include "trainer/models/pipeline_split.hpp"
+#include "trainer/training/pipeline_time.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -73,6 +76,28 @@ Result<void> check_tokens(const Asked& tensor, std::int64_t sequence) {
                 less == 0 ? fmt::to_string(tensor.size) : fmt::format("{} or {}", less, less + tensor.size));
 }
 
+// --pipeline-split with numbers. Examples are even splits: how many tokens the data has may not be known yet.
+Result<void> check_split(const Asked& stages, const Options& options) {
+    const Settings& training = options.training;
+    const std::vector<std::int64_t>& split = training.pipeline_split.layers;
+    if (split.empty()) return {};
+    const std::int64_t layers = options.shape.gpt.layers, chunks = stages.size * training.virtual_stages,
+                       given = static_cast<std::int64_t>(split.size()),
+                       sum = std::accumulate(split.begin(), split.end(), std::int64_t{0});
+    const auto refuse = [&](const std::string& what) {
+        return fail(Fault::usage, "--pipeline-split {} {}; give {} numbers with the sum {}, such as {}",
+                    fmt::join(split, ","), what, chunks, layers, fmt::join(even_layers(layers, chunks), ","));
+    };
+    if (given != chunks)
+        return refuse(training.virtual_stages == 1
+                          ? fmt::format("has {} stage{}, and {} makes {}", given, given == 1 ? "" : "s",
+                                        stages.by, chunks)
+                          : fmt::format("has {} chunk{}, and {} x {} virtual stages make {}", given,
+                                        given == 1 ? "" : "s", stages.by, training.virtual_stages, chunks));
+    if (sum != layers) return refuse(fmt::format("has {} layers, and --num-layers is {}", sum, layers));
+    return {};
+}
+
 // `ranks`: after they were divided by what divides the layers.
 Result<void> check_stages(const Asked& stages, std::int64_t ranks, const Options& options) {
     const std::int64_t layers = options.shape.gpt.layers;
@@ -88,7 +113,7 @@ Result<void> check_stages(const Asked& stages, std::int64_t ranks, const Options
                     "{} needs at least {} micro-batches a step, and --accumulate is {}; give --accumulate {} "
                     "or more, each of --batch-size samples",
                     stages.by, stages.size, training.accumulate, stages.size);
-    if (training.pipeline_schedule != PipelineSchedule::interleaved) return {};
+    if (training.pipeline_schedule != PipelineSchedule::interleaved) return check_split(stages, options);
     if (stages.size * training.virtual_stages > layers)
         return fail(Fault::usage, "{} x {} virtual stages is {}, more than --num-layers {}; give {}",
                     stages.by, training.virtual_stages, stages.size * training.virtual_stages, layers,
@@ -101,17 +126,21 @@ Result<void> check_stages(const Asked& stages, std::int64_t ranks, const Options
             "{}; give --accumulate {} or {}",
             stages.size, training.accumulate, training.accumulate / stages.size * stages.size,
             (training.accumulate / stages.size + 1) * stages.size);
-    return {};
+    return check_split(stages, options);
 }
 
 }  // namespace
 
+Result<void> check_schedule(const Options& options) {
+    if (!options.gave("--virtual-stages") ||
+        options.training.pipeline_schedule == PipelineSchedule::interleaved)
+        return {};
+    return fail(Fault::usage, "--virtual-stages needs --pipeline-schedule=interleaved; give both or neither");
+}
+
 Result<ModelParallel> choose_parallel(const Options& options, const ModelInfo& info,
                                       const LaunchContext& here, std::int64_t ranks) {
-    const Settings& training = options.training;
-    if (options.gave("--virtual-stages") && training.pipeline_schedule != PipelineSchedule::interleaved)
-        return fail(Fault::usage,
-                    "--virtual-stages needs --pipeline-schedule=interleaved; give both or neither");
+    DP_TRY(check_schedule(options));
     const bool is_step = ranks > 1;
     const Asked tensor = DP_TRY(
         asked("--tensor-parallel", options.tensor_parallel, "--dp-tensor", is_step ? here.tensor_size : 1));
@@ -122,6 +151,11 @@ Result<ModelParallel> choose_parallel(const Options& options, const ModelInfo& i
         return fail(Fault::usage,
                     "--sequence-parallel divides tokens among the ranks that divide each layer, and none do; "
                     "give --tensor-parallel 2 or more, or leave it out");
+    if (stages.size == 1 && options.gave("--pipeline-split"))
+        return fail(
+            Fault::usage,
+            "--pipeline-split divides layers among the stages of a pipeline, and there are none; give "
+            "--pipeline-parallel 2 or more, or leave it out");
     if (tensor.size == 1 && stages.size == 1) return ModelParallel{1, static_cast<std::uint32_t>(ranks), 1};
     const std::string& first = tensor.size > 1 ? tensor.by : stages.by;
     if (info.name != "gpt")
@@ -150,6 +184,23 @@ std::int64_t micro_batches_at_a_time(const Settings& training, const ModelParall
     return training.pipeline_schedule == PipelineSchedule::interleaved ? parallel.pipeline : 1;
 }
 
+std::optional<std::string> peer_copy_without_effect(const Options& options, const ModelParallel& parallel) {
+    const bool is_divided = parallel.tensor * parallel.pipeline > 1;
+    if (!is_divided || !options.gave("--peer-copy") || options.training.peer_copy == 0) return std::nullopt;
+    return "--peer-copy does nothing: a part of a divided model dies with its rank, and the training begins "
+           "again from its checkpoint; leave it out";
+}
+
+double predicted_bubble(const GptShape& shape, const Settings& training) {
+    std::vector<ChunkTime> times;
+    const double forward = forward_part(shape);
+    for (const std::int64_t cost : chunk_costs(shape)) {
+        const auto both = static_cast<double>(cost);
+        times.push_back({forward * both, (1 - forward) * both});
+    }
+    return bubble_of(training.passes(0, shape.layout.stages), times);
+}
+
 Layout layout_of(const ModelParallel& parallel, std::int64_t rank, const Settings& training) {
     const auto of = [&](Dimension dimension) {
         return std::int64_t{parallel.rank_in(dimension, static_cast<std::uint32_t>(rank))};
@@ -158,6 +209,7 @@ Layout layout_of(const ModelParallel& parallel, std::int64_t rank, const Setting
     if (layout.stages > 1) {
         layout.chunks = training.virtual_stages;
         layout.slots = slots_of(training.passes(layout.stage, layout.stages));
+        layout.split = training.pipeline_split;
     }
     layout.divides_tokens = training.sequence_parallel && layout.divides_layers();
     return layout;

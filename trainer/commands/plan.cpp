@@ -19,6 +19,7 @@
 #include "trainer/memory/available.hpp"
 #include "trainer/memory/estimate.hpp"
 #include "trainer/models/freezing.hpp"
+#include "trainer/models/pipeline_split.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -32,6 +33,7 @@ struct Planned {
     StepSeconds step;
     MemoryNeeds needs;  // of the stage that needs most
     bool divides_tokens = false;
+    std::vector<std::int64_t> layers = {};  // of each model chunk
 };
 
 // Seconds of both passes of a batch of this many samples.
@@ -103,7 +105,6 @@ bool can_train(const Division& division, const ModelInfo& info, Options options)
     return true;
 }
 
-// Of the stage that needs most: the first has most micro-batches on their way, and the last one the logits.
 Planned plan_of(const Division& division, const ModelInfo& info, Options options, const PassSeconds& passes,
                 const Hardware& hardware) {
     Planned planned{.division = division, .step = {}, .needs = {}};
@@ -112,9 +113,11 @@ Planned plan_of(const Division& division, const ModelInfo& info, Options options
     std::int64_t parameters = 0;
     const std::int64_t stride = division.ranks.stride(Dimension::pipeline),
                        sharing = sharing_of(division.ranks, hardware);
-    for (const std::int64_t rank : {std::int64_t{0}, (division.ranks.pipeline - 1) * stride}) {
-        options.shape.gpt.layout = layout_of(division.ranks, rank, options.training);
-        planned.divides_tokens = options.shape.gpt.layout.divides_tokens;
+    options.shape.gpt.layout = layout_of(division.ranks, 0, options.training);
+    planned.divides_tokens = options.shape.gpt.layout.divides_tokens;
+    planned.layers = chunk_layers(options.shape.gpt);
+    for (const std::int64_t stage : largest_stages(options.shape.gpt)) {
+        options.shape.gpt.layout = layout_of(division.ranks, stage * stride, options.training);
         const auto model = make_model(info, options.shape);
         parameters = std::max(parameters, model->parameters().learned_count());
         const MemoryNeeds needs =
@@ -122,7 +125,8 @@ Planned plan_of(const Division& division, const ModelInfo& info, Options options
         if (needs.total() > planned.needs.total()) planned.needs = needs;
     }
     planned.step = predict_step(division, options.shape.gpt, passes, hardware, parameters,
-                                static_cast<std::int64_t>(size_of(type_of(options.training.precision))));
+                                static_cast<std::int64_t>(size_of(type_of(options.training.precision))),
+                                options.training.pipeline_schedule);
     return planned;
 }
 
@@ -136,10 +140,20 @@ std::string row_of(const Planned& one, double samples) {
                        part(step.tensor + step.messages), part(step.gradients), part(step.optimizer));
 }
 
+// How the stages work, where not by default.
+std::string pipeline_words(const Settings& training) {
+    std::string words = training.pipeline_split.is_even ? " --pipeline-split=even" : "";
+    if (training.pipeline_schedule != PipelineSchedule::one_forward_one_backward)
+        words += fmt::format(" --pipeline-schedule={}", name_of(training.pipeline_schedule));
+    if (training.virtual_stages > 1) words += fmt::format(" --virtual-stages={}", training.virtual_stages);
+    return words;
+}
+
 nlohmann::ordered_json json_of_way(const Planned& way, double samples) {
     const auto& [ranks, batch, micro_batches] = way.division;
     return {{"tensor_parallel", ranks.tensor},
             {"pipeline_parallel", ranks.pipeline},
+            {"pipeline_layers", way.layers},
             {"sequence_parallel", way.divides_tokens},
             {"data_parallel", ranks.data},
             {"batch_size", batch},
@@ -169,10 +183,11 @@ Result<void> plan(const Options& given) {
         return fail(Fault::usage,
                     "{} is not divided among ranks, so there is nothing to plan; give --model=gpt",
                     given.model);
-    if (given.gave("--virtual-stages") || given.training.pipeline_schedule == PipelineSchedule::interleaved)
+    if (!given.training.pipeline_split.layers.empty())
         return fail(Fault::usage,
-                    "--pipeline-schedule=interleaved: trainer plan knows the bubble of 1f1b; leave it and "
-                    "--virtual-stages out");
+                    "--pipeline-split: trainer plan divides the layers among any number of stages; give "
+                    "balanced or even");
+    DP_TRY(check_schedule(given));
     Options options = completed(given, info);
     const auto vocabulary = DP_TRY(vocabulary_for(options));
     DP_TRY(fit(options, vocabulary));
@@ -195,7 +210,8 @@ Result<void> plan(const Options& given) {
     }
     std::vector<Planned> fitting;
     std::optional<Planned> smallest;
-    for (const Division& one : divisions_of(options.shape.gpt, ranks, global_batch)) {
+    for (const Division& one :
+         divisions_of(options.shape.gpt, ranks, global_batch, options.training.virtual_stages)) {
         if (!can_train(one, info, options)) continue;
         Planned planned = plan_of(one, info, options, passes, *hardware);
         if (!smallest || planned.needs.total() < smallest->needs.total()) smallest = planned;
@@ -230,9 +246,10 @@ Result<void> plan(const Options& given) {
     const Division& best = shown.front().division;
     if (options.plan.hardware != kHere && best.ranks.tensor * best.ranks.pipeline > 1)
         fmt::print("\nOn paper: this trainer has not divided a model on a GPU yet, only on emulated ones.\n");
-    fmt::print("\n--tensor-parallel={}{} --pipeline-parallel={} --batch-size={} --accumulate={}\n",
+    fmt::print("\n--tensor-parallel={}{} --pipeline-parallel={}{} --batch-size={} --accumulate={}\n",
                best.ranks.tensor, shown.front().divides_tokens ? " --sequence-parallel" : "",
-               best.ranks.pipeline, best.batch, best.micro_batches);
+               best.ranks.pipeline, best.ranks.pipeline > 1 ? pipeline_words(options.training) : "",
+               best.batch, best.micro_batches);
     fmt::print("{}\n", json_of_plan(shown, samples, *hardware).dump());
     return {};
 }

@@ -5,6 +5,7 @@
 #include "trainer/commands/run.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
@@ -24,6 +25,7 @@
 #include "trainer/devices/step_capture.hpp"
 #include "trainer/memory/available.hpp"
 #include "trainer/models/freezing.hpp"
+#include "trainer/models/pipeline_split.hpp"
 #include "trainer/parallel/agreement.hpp"
 #include "trainer/parallel/consistency.hpp"
 #include "trainer/parallel/profiled_communicator.hpp"
@@ -37,24 +39,35 @@
 namespace dp::trainer {
 namespace {
 
-// "tensor 2 pipeline 2 data 2, micro-batches 8, bubble 11 %", as Megatron-LM's users call it.
-std::string division_of(const Ranks& ranks, const Settings& training) {
+// ", layers 8,4", as --pipeline-split would say it; "" where they are divided evenly.
+std::string split_text(const GptShape& shape) {
+    constexpr std::size_t kMost = 16;  // numbers
+    const auto layers = chunk_layers(shape);
+    if (layers == even_layers(shape.layers, static_cast<std::int64_t>(layers.size()))) return "";
+    if (layers.size() > kMost)
+        return fmt::format(", layers {} to {}", std::ranges::min(layers), std::ranges::max(layers));
+    return fmt::format(", layers {}", fmt::join(layers, ","));
+}
+
+// "tensor 2 pipeline 2 data 2, layers 8,4, micro-batches 8, bubble 11 %", as Megatron-LM's users call it.
+std::string division_of(const Ranks& ranks, const Settings& training, const GptShape& shape) {
     const std::int64_t stages = ranks.pipeline.size();
     const std::string tensor = fmt::format("tensor {}{}", ranks.tensor.size(),
                                            training.sequence_parallel ? " with sequence parallel" : "");
     if (stages == 1) return fmt::format("{} data {}", tensor, ranks.data.size());
     const std::string virtual_stages =
         training.virtual_stages > 1 ? fmt::format(", virtual stages {}", training.virtual_stages) : "";
-    return fmt::format("{} pipeline {} data {}{}, micro-batches {}, bubble {:.0f} %", tensor, stages,
-                       ranks.data.size(), virtual_stages, training.accumulate,
-                       100 * bubble_of(stages, training.accumulate, training.virtual_stages));
+    return fmt::format("{} pipeline {} data {}{}{}, micro-batches {}, bubble {:.0f} %", tensor, stages,
+                       ranks.data.size(), virtual_stages, split_text(shape), training.accumulate,
+                       100 * predicted_bubble(shape, training));
 }
 
 std::string describe(const Prepared& run, const Ranks& ranks) {
     const Settings& training = run.options.training;
     const std::int64_t data = ranks.data.size(), all = ranks.world.size();
     const std::string division =
-        all == data ? "" : fmt::format("{} ranks, {}; ", all, division_of(ranks, training));
+        all == data ? ""
+                    : fmt::format("{} ranks, {}; ", all, division_of(ranks, training, run.options.shape.gpt));
     const std::int64_t count = run.model->parameters().whole_count(),
                        trained = trained_count(run.model->parameters());
     return fmt::format(
@@ -172,7 +185,10 @@ struct Run {
         facts.tensor_parallel = ranks.tensor.size();
         facts.sequence_parallel = options.training.sequence_parallel;
         facts.pipeline_parallel = ranks.pipeline.size();
-        if (ranks.pipeline.size() > 1) facts.virtual_stages = options.training.virtual_stages;
+        if (ranks.pipeline.size() > 1) {
+            facts.virtual_stages = options.training.virtual_stages;
+            facts.pipeline_layers = chunk_layers(options.shape.gpt);
+        }
         if (prepared.info->data == DataSet::tokens)
             facts.tokens_per_sample = prepared.model->targets_per_sample();
         if (world.facts() != nullptr) facts.nodes = world.facts()->nodes;
@@ -318,11 +334,9 @@ struct Run {
     // What the log styles end with.
     void tell_end(const Outcome& outcome) {
         if (outcome.bubble && outcome.resumed < outcome.schedule.total_steps)
-            report.line(
-                fmt::format("bubble: {:.1f} % of the passes was waiting for other stages, {:.1f} % predicted",
-                            100 * *outcome.bubble,
-                            100 * bubble_of(ranks.pipeline.size(), options.training.accumulate,
-                                            options.training.virtual_stages)));
+            report.line(fmt::format(
+                "bubble: {:.1f} % of the passes was waiting for other stages, {:.1f} % predicted",
+                100 * *outcome.bubble, 100 * predicted_bubble(options.shape.gpt, options.training)));
         if (options.output.style == LogStyle::pytorch)
             report.line(fmt::format("Exiting training loop...\nTraining time = {}", outcome.train_seconds));
         if (options.output.style != LogStyle::samba) return;
@@ -521,6 +535,7 @@ class Generations {
         // A part of a model dies with its rank.
         const bool survives = !groups_.divides_model && groups_.world->survives_deaths();
         if (survives) world_.enable_rejoin();
+        if (const auto line = peer_copy_without_effect(given_, *parallel)) report_.line(*line);
         Settings& training = prepared_->options.training;
         if (!survives || !world_.can_restart() || given_.command != Command::run)
             training.peer_copy = 0;

@@ -5,6 +5,8 @@
 #include <numeric>
 
 #include "trainer/base/partition.hpp"
+#include "trainer/models/pipeline_split.hpp"
+#include "trainer/training/pipeline_time.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -33,17 +35,19 @@ std::int64_t sharing_of(const ModelParallel& ranks, const Hardware& hardware) {
     return std::clamp<std::int64_t>(hardware.ranks_per_node / ranks.tensor, 1, ranks.data);
 }
 
-std::vector<Division> divisions_of(const GptShape& shape, std::int64_t ranks, std::int64_t global_batch) {
+std::vector<Division> divisions_of(const GptShape& shape, std::int64_t ranks, std::int64_t global_batch,
+                                   std::int64_t chunks) {
     std::vector<Division> all;
     for (const std::int64_t tensor : divisors_of(std::gcd(ranks, shape.heads)))
         for (const std::int64_t stages : divisors_of(ranks / tensor)) {
             if (tensor > shape.vocabulary) break;
             const std::int64_t data = ranks / tensor / stages;
-            if (stages > shape.layers || global_batch % data != 0) continue;
+            const std::int64_t chunks_here = stages > 1 ? chunks : 1;
+            if (stages * chunks_here > shape.layers || global_batch % data != 0) continue;
             const std::int64_t samples = global_batch / data;
             for (const std::int64_t batch : divisors_of(samples)) {
                 const std::int64_t micro_batches = samples / batch;
-                if (micro_batches < stages) continue;
+                if (micro_batches < stages || (chunks_here > 1 && micro_batches % stages != 0)) continue;
                 all.push_back({{static_cast<std::uint32_t>(tensor), static_cast<std::uint32_t>(data),
                                 static_cast<std::uint32_t>(stages)},
                                batch,
@@ -54,28 +58,51 @@ std::vector<Division> divisions_of(const GptShape& shape, std::int64_t ranks, st
 }
 
 StepSeconds predict_step(const Division& division, const GptShape& shape, const PassSeconds& passes,
-                         const Hardware& hardware, std::int64_t parameters, std::int64_t number) {
+                         const Hardware& hardware, std::int64_t parameters, std::int64_t number,
+                         PipelineSchedule schedule) {
     const auto& [ranks, batch, micro_batches] = division;
     const std::int64_t tensor = ranks.tensor, stages = ranks.pipeline, data = ranks.data;
     const auto samples = static_cast<double>(batch), passed = static_cast<double>(micro_batches);
-    // Embedding and head are at the ends, so the longest stage has all layers that one can have, and the head.
-    const auto layers = static_cast<double>((shape.layers + stages - 1) / stages);
+    GptShape divided = shape;
+    divided.layout.stages = stages;
+    const std::int64_t chunks = divided.layout.chunks = stages > 1 ? shape.layout.chunks : 1;
+    const auto layers = chunk_layers(divided);
     const double stream = samples * static_cast<double>(shape.sequence * shape.hidden * number);
-    const double pass = samples * (layers * passes.layer + passes.ends) / static_cast<double>(tensor);
     // Where ranks divide the tokens, a sum is a reduce-scatter and an all-gather, of which a layer gathers two more.
     const bool divides_tokens = shape.layout.divides_tokens;
-    const double summed =
-        ((divides_tokens ? 5 : 4) * layers + 2) * seconds_of_sum(stream, 1, tensor, hardware);
-    double sent = 0;
+    const double one_sum = seconds_of_sum(stream, 1, tensor, hardware);
+    double sent = 0;  // of a chunk: once in each direction
     if (stages > 1) {
         const auto [rate, latency] = reach_of(hardware, tensor * data, stages);
         sent = 2 * (latency + stream / (divides_tokens ? static_cast<double>(tensor) : 1) / rate);
     }
+    struct StageTime {
+        double compute = 0, tensor = 0;
+        double both() const { return compute + tensor; }
+    };
+    std::vector<StageTime> of_stages(static_cast<std::size_t>(stages));
+    std::vector<ChunkTime> times;
+    for (std::size_t chunk = 0; chunk < layers.size(); ++chunk) {
+        const bool begins = chunk == 0, ends = chunk + 1 == layers.size();
+        const auto its = static_cast<double>(layers[chunk]);
+        StageTime of_chunk;
+        of_chunk.compute =
+            samples * (its * passes.layer + (ends ? passes.ends : 0)) / static_cast<double>(tensor);
+        of_chunk.tensor = ((divides_tokens ? 5 : 4) * its + (begins ? 1 : 0) + (ends ? 1 : 0)) * one_sum;
+        StageTime& stage = of_stages[chunk % of_stages.size()];
+        stage.compute += of_chunk.compute;
+        stage.tensor += of_chunk.tensor;
+        const double both = of_chunk.both() + sent, forward = both * forward_part(shape);
+        times.push_back({forward, both - forward});
+    }
+    const StageTime slowest = std::ranges::max(of_stages, {}, &StageTime::both);
     StepSeconds step;
-    step.compute = passed * pass;
-    step.tensor = passed * summed;
-    step.messages = passed * sent;
-    step.bubble = static_cast<double>(stages - 1) * (pass + summed + sent);
+    step.compute = passed * slowest.compute;
+    step.tensor = passed * slowest.tensor;
+    step.messages = passed * static_cast<double>(chunks) * sent;
+    if (stages > 1)
+        step.bubble = time_of_passes({schedule, 0, stages, chunks, micro_batches}, times) - step.compute -
+                      step.tensor - step.messages;
     const double bytes = static_cast<double>(parameters) * sizeof(float);
     step.gradients = seconds_of_sum(bytes, tensor, data, hardware);
     constexpr double kTouched = 7;  // Adam reads value, gradient and two moments, and writes three of them

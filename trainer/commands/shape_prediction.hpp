@@ -53,20 +53,26 @@ struct StepSeconds {
 // Ranks of a node that have the same part of the model, and share it.
 std::int64_t sharing_of(const ModelParallel& ranks, const Hardware& hardware);
 
-// All divisions of a model among so many ranks which take `global_batch` samples a step.
-std::vector<Division> divisions_of(const GptShape& shape, std::int64_t ranks, std::int64_t global_batch);
+// All divisions of a model among so many ranks which take `global_batch` samples a step. `chunks`: of each stage, where it is
+// above 1 of an interleaved schedule.
+std::vector<Division> divisions_of(const GptShape& shape, std::int64_t ranks, std::int64_t global_batch,
+                                   std::int64_t chunks = 1);
 
-// Nothing overlaps in it but the stages. Sums are by rings: of n ranks each sends 2 (n - 1) / n of the bytes (Patarasuk and Yuan
-// 2009). Where ranks of a group are on several nodes, the network is what they wait for. `parameters`: of the rank with the most.
-// A layer sums four times a micro-batch (Shoeybi et al. 2019, section 3), in numbers of `number` bytes. Of the shape's layout only
-// counts whether ranks divide the tokens.
+// What stages wait is by the order of their passes (pipeline_time.hpp), with the layers that each has (pipeline_split.hpp).
+// Embedding and head count on the last stage, as nearly all of it is the head. Nothing overlaps in it but the stages. Sums are by
+// rings: of n ranks each sends 2 (n - 1) / n of the bytes (Patarasuk and Yuan 2009). Where ranks of a group are on several nodes,
+// the network is what they wait for. `parameters`: of the rank with the most. A layer sums four times a micro-batch (Shoeybi et
+// al. 2019, section 3), in numbers of `number` bytes. Of the shape's layout count whether ranks divide the tokens, chunks and
+// split.
 StepSeconds predict_step(const Division& division, const GptShape& shape, const PassSeconds& passes,
-                         const Hardware& hardware, std::int64_t parameters, std::int64_t number);
+                         const Hardware& hardware, std::int64_t parameters, std::int64_t number,
+                         PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward);
 
 // What is known of a GPU: "h100"; nullopt of others. On paper: NVIDIA's data sheet of the H100 SXM (2023) and a network of
 // 400 Gbit/s for each GPU, all at 80 %.
 std::optional<Hardware> hardware_named(const std::string& name);
-// Of the same GPU in bf16, at 45 % of what it can do, as Megatron-LM reports for models of such sizes (Narayanan et al. 2021, table 1).
+// Of the same GPU in bf16, at 45 % of what it can do, as Megatron-LM reports for models of such sizes (Narayanan et al. 2021,
+// table 1).
 PassSeconds passes_on_paper(const GptShape& shape);
 
 }  // namespace dp::trainer

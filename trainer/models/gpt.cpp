@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "trainer/base/random.hpp"
+#include "trainer/models/pipeline_split.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -60,8 +61,8 @@ class Gpt final : public LanguageModel, public Stage {
  public:
     explicit Gpt(const GptShape& shape)
         : shape_(shape),
-          layout_(shape.layout),
-          most_layers_(layout_.most_layers(shape.layers)),
+          layout_(with_layers(shape)),
+          most_layers_(layout_.most_layers()),
           width_(layout_.share(shape.hidden)),
           heads_(layout_.share(shape.heads)),
           words_(shard_of(shape.vocabulary, layout_.tensor_rank, layout_.tensor_ranks)) {
@@ -82,7 +83,7 @@ class Gpt final : public LanguageModel, public Stage {
         positions_->is_final_with_earlier = true;
         for (std::int64_t number = 0; number < shape.layers; ++number) {
             const std::string name = "h." + std::to_string(number);
-            is_here_ = layout_.chunk_with(number, shape.layers).has_value();
+            is_here_ = layout_.chunk_with(number).has_value();
             blocks_.push_back({norm(name + ".ln_1"),
                                column_parallel(name + ".attn.c_attn", {3 * c, c}, normal, kQueriesKeysValues),
                                row_parallel(name + ".attn.c_proj", {c, c}, added), norm(name + ".ln_2"),
@@ -160,7 +161,7 @@ class Gpt final : public LanguageModel, public Stage {
         const auto add = [&](const Weights& w) { made.insert(made.end(), {w.weight, w.bias}); };
         if (layout_.begins(chunk) || layout_.ends(chunk)) made.push_back(table_);
         if (layout_.begins(chunk)) made.push_back(positions_);
-        const auto [first, count] = layout_.layers_of(shape_.layers, chunk);
+        const auto [first, count] = layout_.layers_of(chunk);
         for (std::int64_t number = first; number < first + count; ++number) {
             const Block& b = block(number);
             for (const Weights& w : {b.norm1, b.qkv, b.project, b.norm2, b.up, b.down}) add(w);
@@ -282,6 +283,12 @@ class Gpt final : public LanguageModel, public Stage {
     Tensor notes_;            // of these, from all ranks that divide the vocabulary (Device::softmax_part())
     // Where ranks divide the tokens: what all have gathered last, or each of them has a part of the sum of.
     Tensor exchanged_;
+
+    static Layout with_layers(const GptShape& shape) {
+        Layout layout = shape.layout;
+        layout.chunk_layers = chunk_layers(shape);
+        return layout;
+    }
 
     // The places of dropout: after the embedding, per layer where attention and the two linear layers join
     // the residual stream, and per layer attention's weights.
@@ -437,7 +444,7 @@ class Gpt final : public LanguageModel, public Stage {
     void forward(std::int64_t chunk, const Tensor& tokens, const std::optional<BatchDraw>& draw) {
         if (now_->sent) wait_send(now_->sent);
         now_->chunk = chunk;
-        now_->layers = layout_.layers_of(shape_.layers, chunk);
+        now_->layers = layout_.layers_of(chunk);
         now_->tokens = tokens.elements();
         now_->sequence = tokens.columns();
         now_->draw = draw;

@@ -1,17 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which part of a model a rank has: of each layer some heads and columns, where ranks divide the layers (tensor parallelism, Shoeybi et
-// al. 2019), and some of the layers, where ranks are the stages of a pipeline (Huang et al. 2019, Narayanan et al. 2021). Ranks that
-// divide the layers may also divide the tokens, for what is computed token by token (sequence parallelism, Korthikanti et al. 2022).
+// Which part of a model a rank has: of each layer some heads and columns, where ranks divide the layers (tensor parallelism,
+// Shoeybi et al. 2019), and some of the layers, where ranks are the stages of a pipeline (Huang et al. 2019, Narayanan et al.
+// 2021). Ranks that divide the layers may also divide the tokens, for what is computed token by token (sequence parallelism,
+// Korthikanti et al. 2022).
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <optional>
+#include <vector>
 
 #include "trainer/base/partition.hpp"
 
 namespace dp::trainer {
+
+// How the layers are divided among the stages (pipeline_split.hpp).
+struct PipelineSplit {
+    bool is_even = false;              // without regard to what embedding and head cost
+    std::vector<std::int64_t> layers;  // exactly so: of each model chunk, in the model's order
+    bool operator==(const PipelineSplit&) const = default;
+};
 
 // Without values: all of it. Models that cannot be divided have no other.
 struct Layout {
@@ -21,6 +31,10 @@ struct Layout {
     std::int64_t chunks = 1;
     std::int64_t slots = 1;  // passes of chunks that this stage has begun and not taken back, at most
     bool divides_tokens = false;
+    PipelineSplit split = {};
+    // How many layers the chunks of all stages have, in the model's order. The model knows it: chunk_layers() depends on its
+    // shape.
+    std::vector<std::int64_t> chunk_layers = {};
 
     bool is_whole() const { return tensor_ranks == 1 && stages == 1; }
     bool divides_layers() const { return tensor_ranks > 1; }
@@ -41,22 +55,22 @@ struct Layout {
     // Whether a pass begins with this chunk, or ends with it.
     bool begins(std::int64_t chunk) const { return is_first_stage() && chunk == 0; }
     bool ends(std::int64_t chunk) const { return is_last_stage() && chunk + 1 == chunks; }
-    // Those of this stage's chunk. There are at least as many as chunks of all stages.
-    Shard layers_of(std::int64_t layers, std::int64_t chunk) const {
-        return shard_of(layers, chunk * stages + stage, stages * chunks);
+    // Those of this stage's chunk.
+    Shard layers_of(std::int64_t chunk) const {
+        const auto here = chunk_layers.begin() + (chunk * stages + stage);
+        return {std::accumulate(chunk_layers.begin(), here, std::int64_t{0}), *here};
     }
     // The chunk that has this layer, if one of this stage's does.
-    std::optional<std::int64_t> chunk_with(std::int64_t layer, std::int64_t layers) const {
+    std::optional<std::int64_t> chunk_with(std::int64_t layer) const {
         for (std::int64_t chunk = 0; chunk < chunks; ++chunk)
-            if (const auto [first, count] = layers_of(layers, chunk); layer >= first && layer < first + count)
+            if (const auto [first, count] = layers_of(chunk); layer >= first && layer < first + count)
                 return chunk;
         return std::nullopt;
     }
     // Of the largest chunk here.
-    std::int64_t most_layers(std::int64_t layers) const {
+    std::int64_t most_layers() const {
         std::int64_t most = 0;
-        for (std::int64_t chunk = 0; chunk < chunks; ++chunk)
-            most = std::max(most, layers_of(layers, chunk).count);
+        for (std::int64_t chunk = 0; chunk < chunks; ++chunk) most = std::max(most, layers_of(chunk).count);
         return most;
     }
 };

@@ -203,6 +203,7 @@ nlohmann::ordered_json json_of(const RunFacts& facts, std::string_view key) {
     if (facts.tensor_parallel > 1) json["tensor_parallel"] = facts.tensor_parallel;
     if (facts.sequence_parallel) json["sequence_parallel"] = true;
     if (facts.pipeline_parallel > 1) json["pipeline_parallel"] = facts.pipeline_parallel;
+    if (!facts.pipeline_layers.empty()) json["pipeline_layers"] = facts.pipeline_layers;
     if (facts.virtual_stages > 1) json["virtual_stages"] = facts.virtual_stages;
     return json;
 }

@@ -92,12 +92,13 @@ struct RunFacts {
     Precision precision = Precision::fp32;
     bool deterministic = false;  // --deterministic
     std::int64_t nodes = 1;
-    std::int64_t tensor_parallel = 1;    // ranks that divide each layer
-    bool sequence_parallel = false;      // these divide the tokens, too
-    std::int64_t pipeline_parallel = 1;  // stages of layers
-    std::int64_t virtual_stages = 1;     // of each stage
-    std::int64_t memory_peak = 0;        // bytes of the device, of this rank
-    std::int64_t tokens_per_sample = 0;  // of models of text
+    std::int64_t tensor_parallel = 1;                // ranks that divide each layer
+    bool sequence_parallel = false;                  // these divide the tokens, too
+    std::int64_t pipeline_parallel = 1;              // stages of layers
+    std::int64_t virtual_stages = 1;                 // of each stage
+    std::vector<std::int64_t> pipeline_layers = {};  // of each of their chunks, in the model's order
+    std::int64_t memory_peak = 0;                    // bytes of the device, of this rank
+    std::int64_t tokens_per_sample = 0;              // of models of text
 };
 
 // Pure: what every JSON line begins with; the model is under `key`.

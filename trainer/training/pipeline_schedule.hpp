@@ -70,21 +70,22 @@ inline std::vector<Turn> turns_of(const Passes& of) {
         return turns;
     }
     const std::int64_t all = of.micro_batches * of.chunks, slots = slots_of(of);
-    std::vector<std::int64_t> free_slots;
+    std::vector<std::int64_t> free_slots, slot_of(static_cast<std::size_t>(all));
+    const auto place_of = [&](std::int64_t micro_batch, std::int64_t chunk) {
+        return static_cast<std::size_t>(micro_batch * of.chunks + chunk);
+    };
     for (std::int64_t slot = slots; slot-- > 0;) free_slots.push_back(slot);
     const auto forward = [&](std::int64_t number) {
         const auto [micro_batch, chunk] = pass_of(of, number);
         turns.push_back({micro_batch, chunk, free_slots.back(), true, false});
+        slot_of[place_of(micro_batch, chunk)] = free_slots.back();
         free_slots.pop_back();
     };
     const auto backward = [&](std::int64_t number) {
         const auto [micro_batch, from_last] = pass_of(of, number);
-        Turn turn{micro_batch, of.chunks - 1 - from_last, 0, false, true};
-        turn.slot = std::find_if(turns.begin(), turns.end(), [&](const Turn& one) {
-                        return one.forward && one.micro_batch == turn.micro_batch && one.chunk == turn.chunk;
-                    })->slot;
-        turns.push_back(turn);
-        free_slots.push_back(turn.slot);
+        const std::int64_t chunk = of.chunks - 1 - from_last, slot = slot_of[place_of(micro_batch, chunk)];
+        turns.push_back({micro_batch, chunk, slot, false, true});
+        free_slots.push_back(slot);
     };
     for (std::int64_t number = 0; number < all; ++number) {
         forward(number);

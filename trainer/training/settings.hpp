@@ -11,6 +11,7 @@
 #include "trainer/base/result.hpp"
 #include "trainer/base/tensor.hpp"
 #include "trainer/checkpoint/plan.hpp"
+#include "trainer/models/layout.hpp"
 #include "trainer/models/parameters.hpp"
 #include "trainer/training/learning_rate.hpp"
 #include "trainer/training/optimizer.hpp"
@@ -51,6 +52,7 @@ struct Settings {
     PipelineSchedule pipeline_schedule =
         PipelineSchedule::one_forward_one_backward;  // where there are stages
     std::int64_t virtual_stages = 1;                 // of each stage of an interleaved schedule
+    PipelineSplit pipeline_split;                    // of the layers among them
     bool sequence_parallel = false;  // ranks that divide the layers divide the tokens, too (Layout)
     std::optional<double> clip;   // the largest norm of all gradients together; larger ones are scaled down
     bool skip_bad_steps = false;  // those with NaN or infinite gradients; so is it with `clip`

@@ -199,6 +199,19 @@ TEST(InfoCommand, FitsAScreenAndEndsWithALineForPrograms) {
     EXPECT_EQ(json.at("parameters_bytes"), 4 * (std::int64_t{1'557'611'200} + 7 * 1600));
 }
 
+TEST(InfoCommand, IsOfTheStageThatNeedsMost) {
+    const auto bytes_with = [](const std::string& split) {
+        const std::string printed =
+            printed_by({"info", "--model=gpt", "--num-layers=9", "--vocab-size=64", "--ranks=3",
+                        "--pipeline-parallel=3", "--pipeline-split=" + split});
+        return nlohmann::json::parse(printed.substr(printed.rfind("\n{") + 1))
+            .at("memory_bytes")
+            .get<std::int64_t>();
+    };
+    EXPECT_GT(bytes_with("1,7,1"), 1.5 * bytes_with("3,3,3")) << "the one between first and last";
+    EXPECT_GT(bytes_with("7,1,1"), bytes_with("1,7,1")) << "which keeps fewer micro-batches than the first";
+}
+
 // What `auto` takes here is asked of the device that it opens.
 TEST(InfoCommand, CountsTheCopiesOfBf16ThatARunWouldHave) {
     const auto cuda = open_cuda({});

@@ -34,9 +34,9 @@ TEST(OursFor, NamesOptionsThatThereAre) {
     std::string all;
     for (const OptionRow& row : list.rows()) all += "," + row.names;
     all += ",";
-    for (const char* theirs :
-         {"--learning-rate", "--train-batch-size", "--global-batch-size", "--train-iters", "--save", "--load",
-          "--momentum", "--betas", "--accumulate-grad-batches", "--fp16"}) {
+    for (const char* theirs : {"--learning-rate", "--train-batch-size", "--global-batch-size",
+                               "--train-iters", "--save", "--load", "--momentum", "--betas",
+                               "--decoder-last-pipeline-num-layers", "--accumulate-grad-batches", "--fp16"}) {
         const auto ours = ours_for(theirs);
         ASSERT_TRUE(ours) << theirs;
         EXPECT_NE(all.find("," + std::string(ours->substr(0, ours->find(' '))) + ","), std::string::npos)

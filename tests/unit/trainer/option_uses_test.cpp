@@ -34,6 +34,7 @@ const std::map<std::string, Words> kTried{
     {"--tensor-parallel", {"--tensor-parallel=2"}},
     {"--sequence-parallel", {"--sequence-parallel"}},
     {"--pipeline-parallel", {"--pipeline-parallel=2"}},
+    {"--pipeline-split", {"--pipeline-split=5,1"}},
     {"--pipeline-schedule", {"--pipeline-schedule=gpipe"}},
     {"--virtual-stages", {"--virtual-stages=3", "--pipeline-schedule=interleaved"}},
     {"--init-from", {"--init-from=weights"}},

@@ -96,12 +96,45 @@ TEST(ParallelChoice, RefusesWhatCannotBeAndSaysWhatCan) {
         refusal({gpt, interleaved, "--accumulate=5"}, 2, 1, 2),
         "--pipeline-schedule=interleaved needs a multiple of 2 micro-batches, and --accumulate is 5; give "
         "--accumulate 4 or 6");
+    const std::string of_stages = "--pipeline-parallel=2";
+    EXPECT_EQ(refusal({gpt, of_stages, "--accumulate=2", "--pipeline-split=4,3"}, 2),
+              "--pipeline-split 4,3 has 7 layers, and --num-layers is 6; give 2 numbers with the sum 6, such "
+              "as 3,3");
+    EXPECT_EQ(refusal({gpt, "--pipeline-split=2,2,2"}, 2, 1, 2),
+              "--pipeline-split 2,2,2 has 3 stages, and --dp-pipeline=2 makes 2; give 2 numbers with the sum "
+              "6, such as 3,3");
+    EXPECT_EQ(
+        refusal({gpt, of_stages, interleaved, "--pipeline-split=3,3"}, 2),
+        "--pipeline-split 3,3 has 2 chunks, and --pipeline-parallel 2 x 2 virtual stages make 4; give 4 "
+        "numbers with the sum 6, such as 1,2,1,2");
+    EXPECT_EQ(refusal({gpt, of_stages, interleaved, "--pipeline-split=2,2,1,1"}, 2), "");
+    EXPECT_EQ(refusal({gpt, of_stages, "--pipeline-split=5,1"}, 2), "");
+    EXPECT_EQ(refusal({gpt, of_stages, "--pipeline-split=even"}, 2), "");
+    EXPECT_EQ(refusal({gpt, two, "--pipeline-split=even"}, 2),
+              "--pipeline-split divides layers among the stages of a pipeline, and there are none; give "
+              "--pipeline-parallel 2 or more, or leave it out");
     EXPECT_EQ(refusal({gpt, stages}, 4, 1, 2),
               "--pipeline-parallel 4, but the step has --dp-pipeline=2; give the same, or leave one out");
     EXPECT_EQ(refusal({"--model=cnn"}, 2, 1, 2),
               "cnn is not divided among ranks; leave --dp-pipeline=2 out, or give --model=gpt");
     EXPECT_EQ(refusal({gpt, two, "--lora-rank=8"}, 2),
               "--tensor-parallel 2 does not divide adapters; leave it or --lora-rank out");
+}
+
+TEST(ParallelChoice, PeerCopyOfADividedModelIsSaidToDoNothing) {
+    const auto line = [](std::vector<std::string> words, const ModelParallel& parallel) {
+        words.insert(words.begin(), {"--model=gpt", "--shard-optimizer"});
+        return peer_copy_without_effect(*parse_options(words).options, parallel);
+    };
+    constexpr const char* kLine =
+        "--peer-copy does nothing: a part of a divided model dies with its rank, and the training begins "
+        "again "
+        "from its checkpoint; leave it out";
+    EXPECT_EQ(line({"--peer-copy=1"}, {2, 2, 1}), kLine);
+    EXPECT_EQ(line({"--peer-copy=1"}, {1, 2, 2}), kLine);
+    EXPECT_EQ(line({"--peer-copy=0"}, {2, 2, 1}), std::nullopt);
+    EXPECT_EQ(line({}, {2, 2, 1}), std::nullopt);
+    EXPECT_EQ(line({"--peer-copy=1"}, {1, 4, 1}), std::nullopt);
 }
 
 TEST(ParallelChoice, LayoutFollowsTheOrderOfThePlugin) {
@@ -129,14 +162,14 @@ TEST(ParallelChoice, LayoutFollowsTheOrderOfThePlugin) {
 TEST(Layout, GivesAStageARunOfLayersBehindEachOfTheOthers) {
     Layout layout{0, 1, 1, 2};
     layout.chunks = 2;
-    // Seven layers are 1 + 2 + 2 + 2; the second and the last of them are here.
-    EXPECT_EQ(layout.layers_of(7, 0).first, 1);
-    EXPECT_EQ(layout.layers_of(7, 0).count, 2);
-    EXPECT_EQ(layout.layers_of(7, 1).first, 5);
-    EXPECT_EQ(layout.most_layers(7), 2);
-    const std::vector<std::optional<std::int64_t>> chunks{{}, 0, 0, {}, {}, 1, 1};
+    layout.chunk_layers = {1, 2, 3, 1};  // the second and the last of them are here
+    EXPECT_EQ(layout.layers_of(0).first, 1);
+    EXPECT_EQ(layout.layers_of(0).count, 2);
+    EXPECT_EQ(layout.layers_of(1).first, 6);
+    EXPECT_EQ(layout.most_layers(), 2);
+    const std::vector<std::optional<std::int64_t>> chunks{{}, 0, 0, {}, {}, {}, 1};
     for (std::size_t layer = 0; layer < chunks.size(); ++layer)
-        EXPECT_EQ(layout.chunk_with(static_cast<std::int64_t>(layer), 7), chunks[layer]) << layer;
+        EXPECT_EQ(layout.chunk_with(static_cast<std::int64_t>(layer)), chunks[layer]) << layer;
     EXPECT_TRUE(layout.ends(1) && !layout.ends(0) && !layout.begins(0));
 }
 

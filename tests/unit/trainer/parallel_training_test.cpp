@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <set>
 
 #include "saved_training.hpp"
 #include "thread_grid.hpp"
@@ -216,6 +217,28 @@ TEST(PipelineTraining, HasTheSameBitsWithInterleavedStages) {
     }
 }
 
+// However the layers are divided among the stages.
+TEST(PipelineTraining, HasTheSameBitsWithAnySplit) {
+    Settings settings = hundred_steps();
+    settings.max_steps = 20;
+    settings.clip = std::nullopt;  // the stages add up the norm of other layers each
+    for (const ModelParallel& parallel : {ModelParallel{1, 1, 2}, {2, 1, 2}}) {
+        std::set<std::uint64_t> hashes;
+        for (const PipelineSplit& split : {PipelineSplit{}, {true, {}}, {false, {4, 1}}, {false, {1, 4}}}) {
+            settings.pipeline_split = split;
+            for (const Trained& rank : train_divided(parallel, settings, 0.1f))
+                hashes.insert(rank.outcome.parameters_hash);
+        }
+        settings.pipeline_schedule = PipelineSchedule::interleaved;
+        settings.virtual_stages = 2;
+        settings.pipeline_split.layers = {1, 2, 1, 1};
+        hashes.insert(train_divided(parallel, settings, 0.1f).front().outcome.parameters_hash);
+        settings.pipeline_schedule = PipelineSchedule::one_forward_one_backward;
+        settings.virtual_stages = 1;
+        EXPECT_EQ(hashes.size(), 1u);
+    }
+}
+
 // With documents that begin within its sequences.
 TEST(DividedTraining, LearnsOfDocumentsWhatOneRankLearns) {
     Settings settings = hundred_steps();
@@ -375,6 +398,12 @@ TEST(DividedTraining, SavesAndReadsToTheBit) {
     interleaved.virtual_stages = 2;
     EXPECT_EQ(train_divided({1, 1, 2}, interleaved).front().outcome.parameters_hash,
               wrote.outcome.parameters_hash);
+    Settings split = settings;
+    for (const PipelineSplit& one : {PipelineSplit{true, {}}, {false, {1, 4}}, {false, {3, 2}}}) {
+        split.pipeline_split = one;
+        EXPECT_EQ(train_divided({1, 1, 2}, split).front().outcome.parameters_hash,
+                  wrote.outcome.parameters_hash);
+    }
     const Scratch another;
     settings.checkpoints.directory = interleaved.checkpoints.directory = another.path() / "saved";
     const auto hash = train_divided({2, 1, 2}, interleaved).front().outcome.parameters_hash;

@@ -87,6 +87,47 @@ TEST(PredictStep, HasTheBubbleOfThePaper) {
     }
 }
 
+TEST(PredictStep, CountsTheLayersOfTheSlowestStage) {
+    GptShape shape = some_shape();
+    const PassSeconds passes{0.01, 0.02};
+    const auto predict = [&] {
+        return predict_step({{1, 1, 2}, 1, 8}, shape, passes, some_hardware(), 0, 4);
+    };
+    const auto sent = [&] { return 2.0 * 8 * 16 * 4 / 1e8; };  // of a micro-batch
+    shape.layout.split.layers = {2, 2};
+    EXPECT_DOUBLE_EQ(predict().compute, 8 * (2 * 0.01 + 0.02)) << "the last one";
+    EXPECT_NEAR(predict().bubble, 0.02 + sent(), 1e-12) << "until it begins, and after its end";
+    shape.layout.split.layers = {3, 1};
+    EXPECT_DOUBLE_EQ(predict().compute, 8 * 3 * 0.01) << "the first one, as long as the last";
+    shape.vocabulary = 400;  // the head costs two layers
+    shape.layout.split.layers = {};
+    const double balanced = predict().total();
+    shape.layout.split.is_even = true;
+    EXPECT_GT(predict().total(), 1.2 * balanced);
+}
+
+TEST(PredictStep, KnowsTheInterleavedSchedule) {
+    GptShape shape = some_shape();
+    shape.layout.chunks = 2;
+    const Division two{{1, 1, 2}, 2, 8};
+    const auto predict = [&](PipelineSchedule schedule, const Hardware& hardware) {
+        return predict_step(two, shape, {0.01, 0}, hardware, 0, 4, schedule);
+    };
+    Hardware fast = some_hardware();
+    fast.node_rate = 1e30;
+    const StepSeconds step = predict(PipelineSchedule::interleaved, fast);
+    EXPECT_NEAR(step.bubble / step.total(), bubble_of(2, 8, 2), 1e-12);
+    const double sent = predict(PipelineSchedule::interleaved, some_hardware()).messages;
+    shape.layout.chunks = 1;
+    EXPECT_DOUBLE_EQ(sent, 2 * predict(PipelineSchedule::one_forward_one_backward, some_hardware()).messages);
+    EXPECT_THAT(divisions_of(some_shape(), 2, 16, 2), Contains(Division{{1, 1, 2}, 2, 8}));
+    EXPECT_THAT(divisions_of(some_shape(), 4, 16, 2), Not(Contains(Division{{1, 1, 4}, 2, 8})))
+        << "4 layers are not 8 chunks";
+    EXPECT_THAT(divisions_of(some_shape(), 2, 6, 2), Not(Contains(Division{{1, 1, 2}, 2, 3})))
+        << "3 micro-batches are not a multiple of 2";
+    EXPECT_THAT(divisions_of(some_shape(), 2, 6, 1), Contains(Division{{1, 1, 2}, 2, 3}));
+}
+
 TEST(PassesOnPaper, AreThoseOfTheFormula) {
     GptShape shape{96, 12288, 96, 2048, 51200};  // GPT-3
     const PassSeconds passes = passes_on_paper(shape);
@@ -185,10 +226,37 @@ TEST(PlanCommand, DividesWhatDoesNotFit) {
                 HasSubstr("no way to divide gpt among --ranks 1 fits 67.1 GiB a rank"));
 }
 
-TEST(PlanCommand, RefusesAnotherSchedule) {
-    const auto refused = planned({"--ranks=2", "--pipeline-schedule=interleaved"});
-    ASSERT_FALSE(refused);
-    EXPECT_THAT(refused.error().message, HasSubstr("trainer plan knows the bubble of 1f1b"));
+TEST(PlanCommand, KnowsTheScheduleAndTheSplit) {
+    std::vector<std::string> words{"--num-layers=48",   "--hidden-size=8192",  "--num-attention-heads=64",
+                                   "--seq-length=2048", "--batch-size=2",      "--ranks=64",
+                                   "--hardware=h100",   "--memory-limit=60GiB"};
+    const auto plain = planned(words);
+    ASSERT_TRUE(plain) << plain.error().message;
+    ASSERT_GT(last_line_of(*plain)["pipeline_parallel"].get<int>(), 1);
+    words.push_back("--pipeline-split=even");
+    const auto even = planned(words);
+    ASSERT_TRUE(even) << even.error().message;
+    EXPECT_THAT(*even, HasSubstr(" --pipeline-split=even "));
+    words.back() = "--pipeline-schedule=interleaved";
+    const auto interleaved = planned(words);
+    ASSERT_TRUE(interleaved) << interleaved.error().message;
+    EXPECT_THAT(*interleaved, HasSubstr(" --pipeline-schedule=interleaved --virtual-stages=2 "));
+    const auto of = [&](const Result<std::string>& text, int stages) {
+        const auto all = last_line_of(*text);
+        for (const auto& way : all["ways"])
+            if (way["pipeline_parallel"] == stages) return way;
+        return nlohmann::json();
+    };
+    const int stages = last_line_of(*interleaved)["pipeline_parallel"].get<int>();
+    EXPECT_EQ(of(interleaved, stages)["pipeline_layers"].size(), static_cast<std::size_t>(2 * stages));
+    for (const auto& [given, complaint] :
+         {std::pair{"--virtual-stages=2", "--virtual-stages needs --pipeline-schedule=interleaved"},
+          {"--pipeline-split=40,8", "--pipeline-split: trainer plan divides the layers among any number"}}) {
+        words.back() = given;
+        const auto refused = planned(words);
+        ASSERT_FALSE(refused) << given;
+        EXPECT_THAT(refused.error().message, HasSubstr(complaint));
+    }
 }
 
 TEST(PlanCommand, LeavesOutWhatTheTrainerRefuses) {
