@@ -116,7 +116,9 @@ void TrainStep::update(std::int64_t number) {
     marks_.end(number);
 }
 
-bool TrainStep::has_given_up() const { return bad_in_a_row_ >= kMostBadSteps; }
+bool TrainStep::has_given_up() const {
+    return bad_in_a_row_ >= kMostBadSteps;
+}
 
 // Queues what is found of this step's gradients, and its way to the host: this rank's metrics and the clipping.
 Result<void> TrainStep::clip() {
