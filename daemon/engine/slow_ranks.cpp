@@ -47,11 +47,6 @@ std::string percent(double share) {
 
 constexpr double kApart = 2;
 const Sign kSigns[] = {
-    {&Pace::has_gpu_xid, &Pace::gpu_xid, &Pace::set_gpu_xid, 0.5, kApart,
-     [](double own, double) {
-         return fmt::format(
-             "its GPU has had the XID event {:.0f} meanwhile: see dmesg and NVIDIA's \"XID Errors\"", own);
-     }},
     {&Pace::has_gpu_slowed, &Pace::gpu_slowed, &Pace::set_gpu_slowed, 0.5, kApart,
      [](double, double) { return std::string("heat or its power supply slows its GPU down"); }},
     {&Pace::has_throttled, &Pace::throttled, &Pace::set_throttled, 0.02, kApart,
@@ -68,11 +63,6 @@ const Sign kSigns[] = {
      [](double own, double usual) {
          return fmt::format("the kernel throttles its core {:.1f} times a second (median {:.1f}): heat", own,
                             usual);
-     }},
-    {&Pace::has_clock_lost, &Pace::clock_lost, &Pace::set_clock_lost, 0.15, 1,
-     [](double own, double usual) {
-         return "its core runs at " + percent(1 - own) + " of its highest clock (median " +
-                percent(1 - usual) + ")";
      }},
     {&Pace::has_gpu_clock_lost, &Pace::gpu_clock_lost, &Pace::set_gpu_clock_lost, 0.15, 1,
      [](double own, double usual) {
@@ -96,6 +86,16 @@ const Sign kSigns[] = {
              "neighbour's "
              "work, or its own",
              own / 1e9, usual / 1e9);
+     }},
+    {&Pace::has_clock_lost, &Pace::clock_lost, &Pace::set_clock_lost, 0.15, 1,
+     [](double own, double usual) {
+         return "its core runs at " + percent(1 - own) + " of its highest clock (median " +
+                percent(1 - usual) + ")";
+     }},
+    {&Pace::has_gpu_xid, &Pace::gpu_xid, &Pace::set_gpu_xid, 0.5, kApart,
+     [](double own, double) {
+         return fmt::format(
+             "its GPU has had the XID event {:.0f} meanwhile: see dmesg and NVIDIA's \"XID Errors\"", own);
      }},
     {&Pace::has_gpu_errors, &Pace::gpu_errors, &Pace::set_gpu_errors, 0.5, kApart,
      [](double own, double) {

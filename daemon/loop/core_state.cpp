@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loop/core_state.hpp"
 
+#include <sys/utsname.h>
+
 #include <algorithm>
+#include <cstdio>
+#include <filesystem>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -17,23 +22,46 @@ std::optional<int64_t> number_in(const std::string& path) {
     return parse_number<int64_t>(std::string_view(text).substr(0, text.find('\n')));
 }
 
+bool has_cheap_clock() {
+    utsname kernel{};
+    unsigned major = 0, minor = 0;
+    return uname(&kernel) == 0 && std::sscanf(kernel.release, "%u.%u", &major, &minor) == 2 &&
+           std::pair(major, minor) >= std::pair(5U, 18U);
+}
+
+std::optional<double> clock_lost_by(const std::string& folder) {
+    const auto now = number_in(folder + "scaling_cur_freq");
+    const auto most = number_in(folder + "cpuinfo_max_freq");
+    if (!now || !most || *now <= 0 || *most <= 0) return std::nullopt;
+    return 1 - std::min(1.0, static_cast<double>(*now) / static_cast<double>(*most));
+}
+
+// Of the default group with the monitored groups in it, and of each group beside it.
+std::optional<int64_t> memory_bytes_of(int64_t cache, const std::string& resctrl) {
+    const std::string file = fmt::format("/mon_data/mon_L3_{:02}/mbm_total_bytes", cache);
+    auto bytes = number_in(resctrl + file);
+    if (!bytes) return std::nullopt;
+    std::error_code error;
+    for (const auto& group : std::filesystem::directory_iterator(resctrl, error)) {
+        const std::string name = group.path().filename();
+        if (name == "info" || name == "mon_data" || name == "mon_groups") continue;
+        *bytes += number_in(group.path().string() + file).value_or(0);
+    }
+    return bytes;
+}
+
 }  // namespace
 
-CoreState read_core(int64_t core, const std::string& root) {
+CoreState read_core(int64_t core, bool with_clock, const std::string& root) {
     const std::string folder = fmt::format("{}/sys/devices/system/cpu/cpu{}/", root, core);
     CoreState state;
     state.core = core;
     const auto of_core = number_in(folder + "thermal_throttle/core_throttle_count");
     const auto of_package = number_in(folder + "thermal_throttle/package_throttle_count");
     if (of_core || of_package) state.overheated = of_core.value_or(0) + of_package.value_or(0);
-    const auto now = number_in(folder + "cpufreq/scaling_cur_freq");
-    const auto most = number_in(folder + "cpufreq/cpuinfo_max_freq");
-    if (now && most && *now > 0 && *most > 0)
-        state.clock_lost = 1 - std::min(1.0, static_cast<double>(*now) / static_cast<double>(*most));
+    if (with_clock && has_cheap_clock()) state.clock_lost = clock_lost_by(folder + "cpufreq/");
     state.cache = number_in(folder + "cache/index3/id");
-    if (state.cache)
-        state.memory_bytes = number_in(
-            fmt::format("{}/sys/fs/resctrl/mon_data/mon_L3_{:02}/mbm_total_bytes", root, *state.cache));
+    if (state.cache) state.memory_bytes = memory_bytes_of(*state.cache, root + "/sys/fs/resctrl");
     return state;
 }
 

@@ -41,7 +41,7 @@ std::string cpu_stat_of(std::string_view proc_cgroup) {
     return "";
 }
 
-PaceCounters counters_of(pid_t pid) {
+PaceCounters counters_of(pid_t pid, bool looks_at_clock) {
     const std::string process = "/proc/" + std::to_string(pid) + "/";
     const std::string stat = read_file(process + "stat");
     PaceCounters counters = read_counters(read_file(process + "schedstat"), stat, read_file("/proc/net/snmp"),
@@ -50,9 +50,8 @@ PaceCounters counters_of(pid_t pid) {
     const size_t name = stat.rfind(") ");
     const auto core = name == stat.npos ? std::nullopt : word_of(stat.substr(name + 2), 39 - 3);
     if (!core) return counters;
-    counters.core = read_core(*core);
     // One that sleeps leaves its core a lower clock.
-    if (stat[name + 2] != 'R') counters.core.clock_lost.reset();
+    counters.core = read_core(*core, looks_at_clock && stat[name + 2] == 'R');
     return counters;
 }
 
@@ -94,15 +93,15 @@ void PaceReader::note_gpu(wire::RankPace& pace, pid_t process, const wire::NodeU
     };
     for (const auto& gpu : gpus.gpus()) {
         const uint64_t errors = gpu.has_lost_bits() ? more(lost_bits_, gpu.tile(), gpu.lost_bits()) : 0;
-        const uint64_t xids = gpu.has_xids() ? more(xids_, gpu.tile(), gpu.xids()) : 0;
+        const bool is_new = gpu.has_xid_line() && more(xid_lines_, gpu.tile(), gpu.xid_line()) > 0;
         if (std::ranges::find(gpu.pids(), process) == gpu.pids().end()) continue;
         if (gpu.has_is_slowed())
             pace.set_gpu_slowed(std::max(pace.gpu_slowed(), gpu.is_slowed() ? 1.0 : 0.0));
         if (gpu.has_clock_lost()) pace.set_gpu_clock_lost(std::max(pace.gpu_clock_lost(), gpu.clock_lost()));
         if (gpu.has_lost_bits())
             pace.set_gpu_errors(std::max(pace.gpu_errors(), static_cast<double>(errors)));
-        if (gpu.has_xids())
-            pace.set_gpu_xid(std::max(pace.gpu_xid(), xids > 0 ? static_cast<double>(gpu.last_xid()) : 0.0));
+        if (gpu.has_xid_line())
+            pace.set_gpu_xid(std::max(pace.gpu_xid(), is_new ? static_cast<double>(gpu.last_xid()) : 0.0));
     }
 }
 
@@ -114,8 +113,8 @@ std::optional<wire::RankPace> PaceReader::read(uint32_t rank, ConnectionId conne
     const bool is_known = last.connection == connection;
     if (!own || !times || pid <= 0 || (is_known && page.steps <= last.steps)) return std::nullopt;
     const int64_t best = std::min(*own, is_known ? last.best_own_ns : INT64_MAX);
-    const Last before =
-        std::exchange(last, {connection, page.steps, now_ns, *own, best, *times, counters_of(pid)});
+    const Last before = std::exchange(last, {connection, page.steps, now_ns, *own, best, *times,
+                                             counters_of(pid, *own - best > best / 10)});
     wire::RankPace pace;
     pace.set_rank(rank);
     pace.set_steps(page.steps);

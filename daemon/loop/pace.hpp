@@ -53,8 +53,8 @@ class PaceReader {
         PhaseTimes times{};
         PaceCounters counters;
     };
-    std::map<uint32_t, Last> last_;                  // by rank
-    std::map<uint32_t, uint64_t> lost_bits_, xids_;  // by tile, when it was first seen
+    std::map<uint32_t, Last> last_;                       // by rank
+    std::map<uint32_t, uint64_t> lost_bits_, xid_lines_;  // by tile, when it was first seen
 };
 
 }  // namespace dp

@@ -149,10 +149,10 @@ Try<std::vector<NvmlDevice>> devices_of(const Library& nvml, const std::string& 
 }
 
 void note_xids(const std::vector<XidEvent>& events, const std::string& bus, wire::NodeUsage::Gpu& gpu) {
-    gpu.set_xids(0);
+    gpu.set_xid_line(0);
     for (const XidEvent& event : events) {
         if (event.bus != bus || !is_of_hardware(event)) continue;
-        gpu.set_xids(gpu.xids() + 1);
+        gpu.set_xid_line(event.at);
         gpu.set_last_xid(event.number);
     }
 }
@@ -179,6 +179,7 @@ GpuUse::~GpuUse() = default;
 
 Try<GpuUse> GpuUse::open(const GpuUseOptions& options, const std::string& root, const std::string& library) {
     GpuUse use(root);
+    use.reads_log_ = options.every.count() == 0;
     const auto inventory = DP_TRY(read_inventory(options.conf, options.node, root));
     if (!inventory || inventory->vendor != &kNvidia) return use;
     use.inventory_ = *inventory;
@@ -195,7 +196,7 @@ Try<wire::NodeUsage> GpuUse::look() const {
     const auto known = DP_TRY(devices_of(*nvml_, root_, [&](const std::string& why) {
         if (usage.problem().empty()) usage.set_problem(why);
     }));
-    const auto log = kernel_log(root_);
+    const auto log = reads_log_ ? kernel_log(root_) : std::nullopt;
     const std::vector<XidEvent> events = log ? xid_events(*log) : std::vector<XidEvent>();
     const uint32_t each = inventory_.layout.tiles_per_device;
     for (uint32_t tile = 0; tile < inventory_.layout.tiles; ++tile)

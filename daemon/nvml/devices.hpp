@@ -74,6 +74,7 @@ class GpuUse {
 
     // Whether the node has NVIDIA GPUs and their library.
     bool is_there() const { return nvml_ != nullptr; }
+    // Who looks once is also told of XID events, if this user may read the kernel's log.
     // Sets only `gpus`, which is empty if nothing is there, and where one of them fails, `problem`. A GPU that is several tiles
     // is reported for each.
     Try<wire::NodeUsage> look() const;
@@ -81,6 +82,7 @@ class GpuUse {
  private:
     explicit GpuUse(std::string root);
     std::string root_;
+    bool reads_log_ = true;  // who looks every second does not
     TileInventory inventory_;
     std::unique_ptr<nvml::Library> nvml_;
 };

@@ -39,7 +39,11 @@ std::vector<XidEvent> xid_events(std::string_view log) {
         const auto said = rest.substr(end + kEnd.size());
         const auto number = parse_number<unsigned>(said.substr(0, said.find_first_not_of("0123456789")));
         if (!number) continue;
-        events.push_back({printable(bus, 40), *number, printable(line.substr(line.find("Xid", mark)), 200)});
+        // "priority,number,..." comes before it (Linux' Documentation/ABI/testing/dev-kmsg).
+        const auto fields = split(line.substr(0, line.find(';')), ',');
+        const auto at = fields.size() > 1 ? parse_number<uint64_t>(fields[1]) : std::nullopt;
+        events.push_back({printable(bus, 40), *number, at ? *at + 1 : 0,
+                          printable(line.substr(line.find("Xid", mark)), 200)});
     }
     return events;
 }

@@ -3,6 +3,7 @@
 // NVIDIA's XID events: what the driver has seen go wrong on a GPU, as the kernel's log has it.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@ namespace dp::nvml {
 struct XidEvent {
     std::string bus;      // the GPU's PCI address as the log writes it: "0000:17:00"
     unsigned number = 0;  // of NVIDIA's "XID Errors"
+    uint64_t at = 0;      // the log's number of the line, from 1; 0 where it has none
     std::string line;     // "Xid (PCI:0000:17:00): 79, ..."
     bool operator==(const XidEvent&) const = default;
 };

@@ -75,11 +75,12 @@ void let_go_of_pipes() {
 // A process with one thread needs none of what libraries do around a fork, and each page that they write to there is
 // copied.
 pid_t fork_plainly() {
+#ifdef __GLIBC_PREREQ
 #if __GLIBC_PREREQ(2, 34)
     return _Fork();
-#else
-    return fork();
 #endif
+#endif
+    return fork();
 }
 
 Try<Fd> connect(const std::string& socket_name) {

@@ -207,8 +207,8 @@ def test_two_nodes_of_two_emulated_gpus_learn_what_one_learns(cluster):
                                                                        "sum 2, such as 1,1"),
     (2, ["--dp-pipeline=2", "--accumulate=2", "--pipeline-split=1,1,1"], "--pipeline-split 1,1,1 has 3 stages, and --dp-pipeline=2 makes 2; give 2 numbers with "
                                                                          "the sum 2, such as 1,1"),
-    (2, ["--dp-tensor=2", "--pipeline-split=even"], "--pipeline-split divides layers among the stages of a pipeline, and there are none; give "
-                                                    "--pipeline-parallel 2 or more, or leave it out"),
+    (2, ["--dp-tensor=2", "--pipeline-split=2"], "--pipeline-split with numbers divides layers among the stages of a pipeline, and there are none; give "
+                                                 "--pipeline-parallel 2 or more, or leave it out"),
     (2, ["--dp-pipeline=2", "--accumulate=2", "--sequence-parallel"], "--sequence-parallel divides tokens among the ranks that divide each layer, and none do; "
                                                                       "give --tensor-parallel 2 or more, or leave it out"),
     (2, ["--dp-tensor=2", "--sequence-parallel", "--seq-length=31"], "--sequence-parallel: --seq-length 31 is not a multiple of --dp-tensor=2; give 30 or 32, "

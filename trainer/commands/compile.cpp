@@ -170,7 +170,8 @@ Result<void> compile(const Options& given, Clock::time_point started) {
             return fail(Fault::usage,
                         "{} {}: plans are of whole models, and ranks that divide one use none; leave it out",
                         option, *size);
-    for (const char* option : {"--sequence-parallel", "--pipeline-split"})
+    for (const char* option :
+         {"--sequence-parallel", "--pipeline-split", "--pipeline-schedule", "--virtual-stages"})
         if (given.gave(option))
             return fail(Fault::usage,
                         "{}: plans are of whole models, and ranks that divide one use none; leave it out",

@@ -132,7 +132,7 @@ void add_model(OptionList& list, Options& o) {
                                               {"interleaved", PipelineSchedule::interleaved}});
     schedule.type = "ORDER";
     gpt("--pipeline-schedule", o.training.pipeline_schedule, schedule,
-        "gpt: of micro-batches: 1f1b, gpipe or interleaved (default: 1f1b)", kCourse);
+        "gpt: order of the micro-batches: 1f1b, gpipe or interleaved (default: 1f1b)", kCourse);
     gpt("--virtual-stages", o.training.virtual_stages, whole(2, 1024),
         "gpt: model chunks of each stage, if interleaved (default: 2)", kCourse);
     gpt("--init-from", o.init_from, path("DIR|FILE"),
@@ -286,7 +286,8 @@ void add_checkpoints(OptionList& list, Options& o) {
              "save there at the end, on SIGUSR1 and on SIGTERM; resume from there", kCourse);
     list.add("--save-interval", checkpoints.every, whole(1, kBillion), "also save every N steps", kCourse)
         .needs = "--checkpoint-dir";
-    list.flag("--async-save", checkpoints.is_async, "write those of --save-interval in the background", kCourse)
+    list.flag("--async-save", checkpoints.is_async, "write those of --save-interval in the background",
+              kCourse)
         .needs = "--save-interval";
     list.add("--keep", checkpoints.keep, whole(1, kMillion), "keep the newest N (default: 2)", kCourse)
         .needs = "--checkpoint-dir";

@@ -151,11 +151,11 @@ Result<ModelParallel> choose_parallel(const Options& options, const ModelInfo& i
         return fail(Fault::usage,
                     "--sequence-parallel divides tokens among the ranks that divide each layer, and none do; "
                     "give --tensor-parallel 2 or more, or leave it out");
-    if (stages.size == 1 && options.gave("--pipeline-split"))
-        return fail(
-            Fault::usage,
-            "--pipeline-split divides layers among the stages of a pipeline, and there are none; give "
-            "--pipeline-parallel 2 or more, or leave it out");
+    if (stages.size == 1 && !options.training.pipeline_split.layers.empty())
+        return fail(Fault::usage,
+                    "--pipeline-split with numbers divides layers among the stages of a pipeline, and there "
+                    "are none; give "
+                    "--pipeline-parallel 2 or more, or leave it out");
     if (tensor.size == 1 && stages.size == 1) return ModelParallel{1, static_cast<std::uint32_t>(ranks), 1};
     const std::string& first = tensor.size > 1 ? tensor.by : stages.by;
     if (info.name != "gpt")

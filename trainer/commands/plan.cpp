@@ -231,7 +231,7 @@ Result<void> plan(const Options& given) {
         return fail(Fault::device,
                     "no way to divide gpt among --ranks {} fits {} a rank: the smallest needs {}; give more "
                     "--ranks, a "
-                    "smaller --batch-size, --shard-optimizer or --recompute",
+                    "smaller --batch-size, --shard-optimizer, --recompute or --pipeline-split=even",
                     ranks, size_text(hardware->memory), size_text(smallest->needs.total()));
     std::ranges::sort(fitting, {}, [](const Planned& one) { return one.step.total(); });
 

@@ -348,7 +348,7 @@ Result<Prepared> prepare_training(Options options, const ModelInfo& info, const 
         return fail(
             Fault::usage,
             "--freeze leaves a stage of the pipeline nothing to learn; freeze less, or give a smaller "
-            "--pipeline-parallel");
+            "--pipeline-parallel, or another --pipeline-split");
     auto recomputing = recomputing_model(info, options.shape);
     return Prepared{&info,
                     std::move(options),

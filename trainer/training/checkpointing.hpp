@@ -58,7 +58,7 @@ class Checkpointing {
     std::int64_t written_ = 0;
     bool newest_is_saved_ = true;
     std::int64_t saved_step_ = 0;
-    // of what is written in the background.
+    // Of what is written in the background.
     struct Begun {
         std::int64_t step;
         std::chrono::steady_clock::time_point at;

@@ -19,7 +19,8 @@ struct ChunkTime {
 // `chunks`: of a micro-batch, in the model's order; those of stage s are the s-th, the (s + stages)-th and so on. `of`: of any
 // stage.
 inline double time_of_passes(Passes of, std::span<const ChunkTime> chunks) {
-    // From some micro-batches on, as many more take as much longer.
+    // From some micro-batches on, each further round of them takes the same time, and no less than the slowest stage works for it.
+    // That stage need not hold up the others yet in the rounds that are gone through here.
     const std::int64_t few = 2 * of.stages + of.micro_batches % of.stages, some = few + 2 * of.stages;
     if (of.micro_batches > some) {
         const double rest = static_cast<double>(of.micro_batches - some) / static_cast<double>(2 * of.stages);
@@ -27,7 +28,11 @@ inline double time_of_passes(Passes of, std::span<const ChunkTime> chunks) {
         const double shorter = time_of_passes(of, chunks);
         of.micro_batches = some;
         const double longer = time_of_passes(of, chunks);
-        return longer + rest * (longer - shorter);
+        std::vector<double> of_stages(static_cast<std::size_t>(of.stages));
+        for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk)
+            of_stages[chunk % of_stages.size()] += chunks[chunk].forward + chunks[chunk].backward;
+        const double round = static_cast<double>(2 * of.stages) * std::ranges::max(of_stages);
+        return longer + rest * std::max(longer - shorter, round);
     }
     struct Worker {
         std::vector<Turn> turns;

@@ -141,7 +141,7 @@ TEST(DoctorGpus, FindsEachFaultAndNothingElse) {
             {[](auto& f) { f.gpus[1].is_persistent = false; }, "persistence", Level::warning, "off for GPU 1",
              "nvidia-persistenced"},
             {[](auto& f) {
-                 f.xids = {{"0000:17:00", 79, "Xid (PCI:0000:17:00): 79, GPU has fallen off the bus."}};
+                 f.xids = {{"0000:17:00", 79, 1, "Xid (PCI:0000:17:00): 79, GPU has fallen off the bus."}};
              },
              "XID events", Level::warning, "1 event, one of hardware: Xid (PCI:0000:17:00): 79",
              "XID Errors"},
@@ -153,7 +153,7 @@ TEST(DoctorGpus, AreNotNeeded) {
     EXPECT_EQ(complaints(check_gpus({})), std::vector<std::string>());
     GpuFacts facts = healthy_gpus();
     facts.xids = {
-        {"0000:17:00", 13, "Xid (PCI:0000:17:00): 13, Graphics Exception"}};  // a program's own mistake
+        {"0000:17:00", 13, 1, "Xid (PCI:0000:17:00): 13, Graphics Exception"}};  // a program's own mistake
     facts.without_peer_access = {"0-1"};
     EXPECT_EQ(complaints(check_gpus(facts)), std::vector<std::string>());
     facts.xids.reset();

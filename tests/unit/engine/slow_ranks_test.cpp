@@ -161,7 +161,7 @@ TEST(SlowRanks, WhatSetsOneApartIsSaid) {
          },
          "; heat or its power supply slows its GPU down"},
         {[](wire::RankPace& pace, bool is_slow) {
-             pace.set_gpu_xid(is_slow ? 94 : 0);
+             pace.set_gpu_xid(is_slow ? 94 : 0);  // before errors, which it explains
              pace.set_gpu_errors(is_slow ? 3 : 0);
          },
          "; its GPU has had the XID event 94 meanwhile: see dmesg and NVIDIA's \"XID Errors\""},

@@ -29,14 +29,14 @@ TEST(PaceCounters, AreUnknownWhereTheirFilesAreNotOrSaySomethingElse) {
 TEST(PaceReader, TheWorstGpuOfARankIsItsOwn) {
     wire::NodeUsage gpus;
     const auto add = [&](std::initializer_list<pid_t> pids, double clock_lost, bool is_slowed,
-                         uint64_t lost_bits, uint32_t xids) {
+                         uint64_t lost_bits, uint64_t xid_line) {
         auto& gpu = *gpus.add_gpus();
         gpu.set_tile(static_cast<uint32_t>(gpus.gpus_size()));
         for (const pid_t pid : pids) gpu.add_pids(pid);
         gpu.set_clock_lost(clock_lost);
         gpu.set_is_slowed(is_slowed);
         gpu.set_lost_bits(lost_bits);
-        gpu.set_xids(xids);
+        gpu.set_xid_line(xid_line);
         gpu.set_last_xid(94);
     };
     add({7, 8}, 0.1, false, 5, 2);
@@ -50,11 +50,11 @@ TEST(PaceReader, TheWorstGpuOfARankIsItsOwn) {
     EXPECT_TRUE(pace.has_gpu_xid());
     EXPECT_EQ(pace.gpu_xid(), 0) << "those of its past";
     gpus.mutable_gpus(0)->set_lost_bits(7);
-    gpus.mutable_gpus(0)->set_xids(3);
+    gpus.mutable_gpus(0)->set_xid_line(3);
     reader.note_gpu(pace, 8, gpus);
     EXPECT_EQ(pace.gpu_errors(), 2);
     EXPECT_EQ(pace.gpu_xid(), 94);
-    gpus.mutable_gpus(0)->set_xids(1);  // the kernel's log begins later now
+    gpus.mutable_gpus(0)->set_xid_line(0);  // the kernel's log begins later now
     wire::RankPace later;
     reader.note_gpu(later, 8, gpus);
     EXPECT_EQ(later.gpu_xid(), 0);

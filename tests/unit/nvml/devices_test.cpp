@@ -100,7 +100,7 @@ TEST(GpuUse, IsToldByTileOfTheDevicesThatMayBeUsed) {
         EXPECT_EQ(usage->gpus(i).celsius(), 41u);
         EXPECT_EQ(usage->gpus(i).sm_mhz(), 1320u);
         EXPECT_TRUE(usage->gpus(i).has_lost_bits());
-        EXPECT_EQ(usage->gpus(i).xids(), 2u) << "of hardware, of this GPU";
+        EXPECT_EQ(usage->gpus(i).xid_line(), 3u) << "the last one of hardware, of this GPU";
         EXPECT_EQ(usage->gpus(i).last_xid(), 79u);
     }
     const auto of_intel = use_of("cpu01", DP_TEST_NVML);

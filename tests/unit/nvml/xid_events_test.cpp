@@ -20,15 +20,15 @@ TEST(XidEvents, AreLinesOfTheKernelsLog) {
     const auto log = kernel_log(tree.root());
     ASSERT_TRUE(log);
     const std::vector<XidEvent> expected = {
-        {"0000:17:00", 79, "Xid (PCI:0000:17:00): 79, pid='<unknown>', GPU has fallen"},
-        {"0000:3b:00", 94, "Xid (PCI:0000:3b:00 GPU-I:05): 94, Contained"}};
+        {"0000:17:00", 79, 1235, "Xid (PCI:0000:17:00): 79, pid='<unknown>', GPU has fallen"},
+        {"0000:3b:00", 94, 1236, "Xid (PCI:0000:3b:00 GPU-I:05): 94, Contained"}};
     EXPECT_EQ(xid_events(*log), expected);
 }
 
 TEST(XidEvents, ProgramsMistakesAreNotOfHardware) {
-    EXPECT_TRUE(is_of_hardware({"", 79, ""}));
-    EXPECT_FALSE(is_of_hardware({"", 13, ""}));
-    EXPECT_FALSE(is_of_hardware({"", 31, ""}));
+    EXPECT_TRUE(is_of_hardware({"", 79, 0, ""}));
+    EXPECT_FALSE(is_of_hardware({"", 13, 0, ""}));
+    EXPECT_FALSE(is_of_hardware({"", 31, 0, ""}));
 }
 
 }  // namespace

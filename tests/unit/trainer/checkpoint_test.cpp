@@ -203,7 +203,8 @@ TEST(Checkpoints, WrittenInTheBackgroundHaveTheSameBytes) {
     EXPECT_EQ(names_in(background.path()), names);
     for (const auto& name : names)
         for (const auto& file : names_in(at_once.path() / name))
-            EXPECT_EQ(read(background.path() / name / file), read(at_once.path() / name / file)) << name << file;
+            EXPECT_EQ(read(background.path() / name / file), read(at_once.path() / name / file))
+                << name << file;
 }
 
 // The next one begins, and a signal comes, before it is known that the one before is whole.

@@ -110,8 +110,10 @@ TEST(ParallelChoice, RefusesWhatCannotBeAndSaysWhatCan) {
     EXPECT_EQ(refusal({gpt, of_stages, interleaved, "--pipeline-split=2,2,1,1"}, 2), "");
     EXPECT_EQ(refusal({gpt, of_stages, "--pipeline-split=5,1"}, 2), "");
     EXPECT_EQ(refusal({gpt, of_stages, "--pipeline-split=even"}, 2), "");
-    EXPECT_EQ(refusal({gpt, two, "--pipeline-split=even"}, 2),
-              "--pipeline-split divides layers among the stages of a pipeline, and there are none; give "
+    EXPECT_EQ(refusal({gpt, two, "--pipeline-split=even"}, 2), "");
+    EXPECT_EQ(refusal({gpt, two, "--pipeline-split=6"}, 2),
+              "--pipeline-split with numbers divides layers among the stages of a pipeline, and there are "
+              "none; give "
               "--pipeline-parallel 2 or more, or leave it out");
     EXPECT_EQ(refusal({gpt, stages}, 4, 1, 2),
               "--pipeline-parallel 4, but the step has --dp-pipeline=2; give the same, or leave one out");

@@ -160,6 +160,34 @@ TEST(TimeOfPasses, FollowsTheOrderOfTheStages) {
         EXPECT_DOUBLE_EQ(time_of_passes(passes, times_of(costs)), time) << passes.micro_batches;
 }
 
+// GPT-2 774M on two stages, and chunks of all kinds: without the rounds that it does not go through it comes close to all of them.
+TEST(TimeOfPasses, OfManyMicroBatchesIsNoLessThanTheSlowestStageWorks) {
+    std::uint64_t random = 7;
+    for (int i = 0; i < 200; ++i) {
+        const std::int64_t stages = 2 + i % 3, chunks = 1 + i / 3 % 3, rounds = 8 + i % 5;
+        Layers costs{10, 10, 10, 11};
+        if (i > 0) {
+            costs.clear();
+            for (std::int64_t chunk = 0; chunk < stages * chunks; ++chunk) {
+                random = random * 6364136223846793005u + 1442695040888963407u;
+                costs.push_back(10 + static_cast<std::int64_t>((random >> 33) % 6));
+            }
+        }
+        const bool is_first = i == 0;
+        const Passes passes{is_first || chunks > 1 ? kInterleaved : kFlush, 0, is_first ? 2 : stages,
+                            is_first ? 2 : chunks, rounds * 8 * (is_first ? 2 : stages)};
+        std::vector<std::int64_t> of_stages(static_cast<std::size_t>(passes.stages));
+        for (std::size_t chunk = 0; chunk < costs.size(); ++chunk)
+            of_stages[chunk % of_stages.size()] += 3 * costs[chunk];
+        const double least =
+            static_cast<double>(passes.micro_batches) * static_cast<double>(std::ranges::max(of_stages));
+        const auto times = times_of(costs);
+        EXPECT_GE(time_of_passes(passes, times), least);
+        EXPECT_LT(time_of_passes(passes, times), 1.1 * least);
+        EXPECT_GT(bubble_of(passes, times), 0);
+    }
+}
+
 // With few micro-batches an interleaved schedule may gain nothing.
 TEST(TimeOfPasses, IsLessWithABalancedSplit) {
     double ratio = 0, cases = 0;

@@ -114,6 +114,7 @@ TEST(Summary, TheManualPageHasEveryKeyAndNoOther) {
     saving.tensor_parallel = saving.pipeline_parallel = 2;
     saving.sequence_parallel = true;
     saving.virtual_stages = 2;
+    saving.pipeline_layers = {3, 3, 3, 1};
     skipping.bubble = 0.1;
     saving.tokens_per_sample = 256;
     const auto summary = summary_of(saving, skipping);

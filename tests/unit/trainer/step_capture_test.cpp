@@ -65,7 +65,7 @@ TEST_P(StepCaptureTest, BeginsAfreshWithAnotherTraining) {
     auto* const steps = dynamic_cast<StepCapture*>(&device());
     if (steps != nullptr) steps->set_capture(true);
     const Tensor x = upload(device(), {10}, random_values(10, 7)), y = device().make(Type::f32, {10});
-    for (int step = 0; step < 140; ++step) {
+    for (int step = 0; step < 400; ++step) {
         const MarkedStep marked(steps);
         for (int i = 0; i < 2 + step / 2 % 2; ++i) device().add(x, y);
     }
@@ -83,6 +83,22 @@ TEST_P(StepCaptureTest, BeginsAfreshWithAnotherTraining) {
     if (steps != nullptr) {
         EXPECT_EQ(steps->refusal(), "");
     }
+}
+
+// Steps that are skipped end before the others do.
+TEST_P(StepCaptureTest, GoesOnAfterShortSteps) {
+    auto* const steps = dynamic_cast<StepCapture*>(&device());
+    if (steps == nullptr) GTEST_SKIP() << "this device captures nothing";
+    steps->set_capture(true);
+    const Tensor x = upload(device(), {10}, random_values(10, 7)), y = device().make(Type::f32, {10});
+    for (int step = 0; step < 400; ++step) {
+        const MarkedStep marked(steps);
+        for (int i = 0; i < 3; ++i) device().add(x, y);
+        device().synchronize();  // looks whether it is to be skipped
+        if (step % 4 == 3) continue;
+        for (int i = 0; i < 3; ++i) device().add(y, x);
+    }
+    EXPECT_EQ(steps->refusal(), "");
 }
 
 INSTANTIATE_ON_EACH_DEVICE(StepCaptureTest);

@@ -253,6 +253,17 @@ std::int64_t number(Handle of, cudnnBackendAttributeName_t name) {
     return value;
 }
 
+// By cuDNN's own notes of the engine.
+bool is_deterministic(Handle engine) {
+    std::array<cudnnBackendNumericalNote_t, CUDNN_NUMERICAL_NOTE_TYPE_COUNT> notes{};
+    std::int64_t count = 0;
+    if (cudnn().cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                                         notes.size(), &count, notes.data()) != CUDNN_STATUS_SUCCESS)
+        return true;  // it has none
+    const auto end = notes.begin() + std::clamp<std::int64_t>(count, 0, notes.size());
+    return std::find(notes.begin(), end, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) == end;
+}
+
 // Engines with their settings, the one that should be fastest first; those that cannot do it on that GPU are left out.
 std::vector<Handle> engines_for(Handle heuristics, Maker& maker) {
     const auto ask = [&](std::int64_t most, std::int64_t& count, Handle* found) {
@@ -299,6 +310,7 @@ Try<AttentionPlan> AttentionPlan::make(const AttentionShape& shape, AttentionPas
 
     std::int64_t least_workspace = std::numeric_limits<std::int64_t>::max();
     cudnnStatus_t said = CUDNN_STATUS_NOT_SUPPORTED;
+    bool is_refused_for_bits = false;
     for (const Handle engine : engines_for(heuristics, maker)) {
         Maker attempt;
         const Handle plan = attempt.make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
@@ -320,6 +332,10 @@ Try<AttentionPlan> AttentionPlan::make(const AttentionShape& shape, AttentionPas
         Handle taken = which;
         cudnn().cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR,
                                          1, &count, &taken);
+        if (!is_deterministic(which)) {
+            is_refused_for_bits = true;
+            continue;
+        }
         made.engine_ = number(which, CUDNN_ATTR_ENGINE_GLOBAL_INDEX);
         made.scale_ = 1 / std::sqrt(static_cast<float>(shape.size));
         made.is_backward_ = pass == AttentionPass::backward;
@@ -327,6 +343,7 @@ Try<AttentionPlan> AttentionPlan::make(const AttentionShape& shape, AttentionPas
         for (CudnnDescriptor& one : attempt.take()) made.made_.push_back(std::move(one));
         return made;
     }
+    if (is_refused_for_bits) return dp::fail("cuDNN says that it may give other bits each time");
     if (least_workspace < std::numeric_limits<std::int64_t>::max())
         return dp::fail("cuDNN's engines need a workspace of " + std::to_string(least_workspace) +
                         " bytes, but there are " + std::to_string(most_workspace));

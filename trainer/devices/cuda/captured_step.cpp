@@ -46,7 +46,9 @@ void CapturedStep::end() {
     flush();
     is_open_ = false;
     if (device_.failed()) return stop();
-    if (next_ < calls_.size()) shorten();
+    // One that is skipped is short, and the next one is whole again.
+    if (next_ < calls_.size() && was_short_) shorten();
+    was_short_ = next_ < calls_.size();
     is_stale_ |= is_new_;
     // Calls that were made once only may be those of this step alone.
     if (!std::exchange(is_new_, false) && is_stale_) capture();
@@ -85,6 +87,7 @@ void CapturedStep::launch(Graph& graph) {
     // Nothing of it is queued yet. Other failures than these are the device's.
     if (are_set && failed != cudaErrorMemoryAllocation)
         return void(device_.check(failed, "launching what steps repeat"));
+    cudaGetLastError();  // not these calls' failure
     make_calls(graph.calls);
     refuse("launching", failed);
 }
@@ -182,10 +185,15 @@ void CapturedStep::refuse(const char* what, cudaError_t why) {
     stop();
 }
 
+void CapturedStep::refuse(const char* why) {
+    refusal_ = why;
+    stop();
+}
+
 void CapturedStep::forget_all() {
     stop();
     captures_ = 0;
-    is_new_ = is_stale_ = false;
+    is_new_ = is_stale_ = was_short_ = false;
     refusal_.clear();
 }
 

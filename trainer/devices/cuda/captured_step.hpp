@@ -191,6 +191,8 @@ class CapturedStep {
     void flush();
     // Steps of another training follow.
     void forget_all();
+    // Nothing is captured until then.
+    void refuse(const char* why);
 
     // Makes the call, or lets its graph make it.
     template <typename Call>
@@ -268,6 +270,7 @@ class CapturedStep {
     std::size_t next_graph_ = 0;                   // none before it has calls of those to come
     bool is_apart_ = true;                         // the next call
     bool is_new_ = false;                          // this step has other calls than the last one
+    bool was_short_ = false;                       // the last step had the first of these calls alone
     bool is_stale_ = false;                        // the facts have changed since the graphs were made
     int captures_ = 0;
     std::string refusal_;

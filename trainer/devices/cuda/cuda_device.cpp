@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The CUDA device: cuBLASLt for matrix products (gemm.cpp), cuDNN for convolutions (convolution.cpp) and, where that was found to be
-// faster, for attention (cudnn_attention.cpp), our own kernels for the rest (*.cu), all on one stream. Our kernels give the same bits for the same inputs on
-// one kind of GPU, even without --deterministic: sums are split by their length alone, without atomic adds.
+// faster, for attention (cudnn_attention.cpp), our own kernels for the rest (*.cu), all on one stream. Our kernels give the same bits
+// for the same inputs on one kind of GPU, even without --deterministic: sums are split by their length alone, without atomic adds.
 //
 // The memory account has tensors and workspaces. It cannot have what CUDA and its libraries allocate for
 // themselves later (contexts, code, NCCL's channels), so a training that fits exactly may still fail.
@@ -14,6 +14,7 @@
 
 #include "trainer/devices/cuda/convolution.hpp"
 #include "trainer/devices/cuda/cudnn_attention.hpp"
+#include "trainer/devices/cuda/cudnn_library.hpp"
 #include "trainer/devices/cuda/event_timestamps.hpp"
 #include "trainer/devices/cuda/gemm.hpp"
 #include "trainer/devices/cuda/pinned_download.hpp"
@@ -135,7 +136,9 @@ DeviceFacts CudaDevice::facts() const {
     cudaRuntimeGetVersion(&runtime);
     return {"cuda, " + model_ + (partition_ ? ", " + std::to_string(partition_->sms()) + " SMs" : ""),
             "driver for CUDA " + std::to_string(driver) + ", runtime " + std::to_string(runtime) +
-                ", cuBLASLt " + std::to_string(cublasLtGetVersion())};
+                ", cuBLASLt " + std::to_string(cublasLtGetVersion()) +
+                (cudnn().missing == nullptr ? ", cuDNN " + std::to_string(cudnn().cudnnGetVersion())
+                                            : std::string(", no cuDNN"))};
 }
 
 bool CudaDevice::check(cudaError_t result, const char* what) {
@@ -151,9 +154,14 @@ void CudaDevice::synchronize() {
     if (!failed()) check(cudaStreamSynchronize(stream()), "waiting for the GPU");
 }
 
-// Whoever measures algorithms makes calls in between.
+// Whoever measures algorithms makes calls in between. Of a kernel whose arguments are set in a graph CUDA's manual does not say that
+// it keeps the stream's SMs.
 void CudaDevice::begin_step() {
-    if (captures_ && !choices().is_measuring()) step_.begin(stream_);
+    if (!captures_ || choices().is_measuring()) return;
+    if (partition_)
+        step_.refuse("this rank has a part of a GPU, which graphs might leave");
+    else
+        step_.begin(stream_);
 }
 
 std::unique_ptr<Timestamps> CudaDevice::make_timestamps() {

@@ -74,8 +74,15 @@ Try<void> CudnnAttention::open() {
     if (const char* missing = cudnn().missing) return dp::fail(std::string(missing) + " is not found");
     if (cudnn().cudnnGetVersion() < kOldest)
         return dp::fail("cuDNN " + std::to_string(cudnn().cudnnGetVersion()) + " is older than 9.10");
-    DP_TRY(cudnn_done(cudnn().cudnnCreate(&handle_), "opening cuDNN"));
-    return cudnn_done(cudnn().cudnnSetStream(handle_, device_.stream()), "giving cuDNN the stream");
+    cudnnHandle_t handle = nullptr;
+    DP_TRY(cudnn_done(cudnn().cudnnCreate(&handle), "opening cuDNN"));
+    const auto given =
+        cudnn_done(cudnn().cudnnSetStream(handle, device_.stream()), "giving cuDNN the stream");
+    if (given)
+        handle_ = handle;
+    else
+        cudnn().cudnnDestroy(handle);
+    return given;
 }
 
 Try<void> CudnnAttention::plan(const AttentionShape& shape, AttentionPass pass, Planned& planned) {
@@ -180,16 +187,21 @@ Try<bool> CudnnAttention::compare(const AttentionShape& shape, AttentionPass pas
         has_run = has_run && copied;
         return all;
     };
-    if (!with_ours() || !theirs()) return dp::fail("it cannot be run");
+    const auto cannot_run = [] {
+        cudaGetLastError();  // else the next call that asks for it would be blamed
+        return dp::fail("it cannot be run");
+    };
+    if (!with_ours() || !theirs()) return cannot_run();
     std::vector<std::vector<std::byte>> before;
     for (const Result& result : results)
         before.push_back(bytes_at(elsewhere.*result.place, result.tensor.bytes()));
     theirs();
-    for (std::size_t i = 0; i < results.size() && has_run; ++i) {
+    for (std::size_t i = 0; i < results.size(); ++i) {
         const Result& result = results[i];
         const std::int64_t bytes = result.tensor.bytes();
         const auto our = bytes_at(places.*result.place, bytes),
                    their = bytes_at(elsewhere.*result.place, bytes);
+        if (!has_run) break;
         if (their != before[i]) return dp::fail("it gives other bits each time");
         std::vector<Agreement> agreements(static_cast<std::size_t>(result.parts), Agreement(result.apart));
         const std::int64_t columns = result.tensor.columns() / result.parts;
@@ -212,10 +224,7 @@ Try<bool> CudnnAttention::compare(const AttentionShape& shape, AttentionPass pas
                                 std::to_string(100 * agreement.apart()) + " %)");
     }
     const bool is_taken = has_run && is_faster(theirs, with_ours, device_.stream());
-    if (!has_run) {
-        cudaGetLastError();  // else the next call that asks for it would be blamed
-        return dp::fail("it cannot be run");
-    }
+    if (!has_run) return cannot_run();
     return is_taken;
 }
 
@@ -239,9 +248,14 @@ bool CudnnAttention::run(const Attention& a, AttentionPass pass, const Tensors& 
     const auto chosen = choices.find(name);
     if (!chosen || chosen->starts_with(kOurs) || *chosen != by_cudnn()) return false;
     const Planned& found = planned(shape, pass);
-    if (!found.plan) return false;
-    if (const auto ran = cudnn_done(queue(shape, found, pass, places), name_of(pass)); !ran)
-        device_.keep_failure(ran.error().message);
+    if (!found.plan) {  // with our kernels this rank would be slower, and another run's bits others
+        device_.keep_failure(std::string("`trainer compile` chose cuDNN for ") + name_of(pass) +
+                             ", and now " + found.why_not + "; compile again with --force");
+        return true;
+    }
+    const cudnnStatus_t status = queue(shape, found, pass, places);
+    if (status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED) device_.memory().note_exhausted();
+    if (const auto ran = cudnn_done(status, name_of(pass)); !ran) device_.keep_failure(ran.error().message);
     return true;
 }
 

@@ -22,9 +22,9 @@ constexpr std::int64_t bytes_of_products(const AttentionShape& shape) {
 
 // Of the shape's sequences, as many as divide them evenly and have room in `most` bytes: one plan does for all, and the backward
 // pass takes no memory that the estimate does not count already. cuDNN 9.19 keeps the gradients of scores in bf16, of whole tiles
-// of 128, and some KiB. 0: not even one has room.
+// of 128, and some KiB; others may need a little more. 0: not even one has room.
 constexpr std::int64_t sequences_at_a_time(const AttentionShape& shape, std::int64_t most) {
-    constexpr std::int64_t kTile = 128, kBytes = 2, kBesides = 64 << 10;
+    constexpr std::int64_t kTile = 128, kBytes = 2, kBesides = 1 << 20;
     const std::int64_t side = (shape.sequence + kTile - 1) / kTile * kTile;
     const std::int64_t of_one =
         shape.heads * (side * side * kBytes + shape.sequence * static_cast<std::int64_t>(sizeof(float)));

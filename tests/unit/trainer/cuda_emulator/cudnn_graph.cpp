@@ -3,7 +3,7 @@
 // cuDNN's back-end API of the emulated GPU: what the trainer's attention_graph.cpp calls of it. A graph is computed operation by
 // operation, each as cuDNN's manual describes it, so it comes to what its operations say. The numbers between them are doubles, but
 // for those that the graph has in bf16. DP_CUDA_EMULATOR_ATTENTION says how it answers: none: there is no engine. fails: no engine
-// can make a plan. large: every plan needs more workspace than there is. wrong: the numbers are others. changing: they are others
+// can make a plan. large: every plan needs more workspace than there is. wrong: the numbers are others. noted: cuDNN says that they may change. changing: they are others
 // each time. breaks: a plan cannot be run.
 #include <cuda_bf16.h>
 #include <cudnn.h>
@@ -419,6 +419,12 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor
             return CUDNN_STATUS_SUCCESS;
         case CUDNN_ATTR_ENGINE_GLOBAL_INDEX:
             give(2, count, values);
+            return CUDNN_STATUS_SUCCESS;
+        case CUDNN_ATTR_ENGINE_NUMERICAL_NOTE:
+            require(most >= 1, "no room for a note");
+            *count = answers("noted") ? 1 : 0;
+            if (*count > 0)
+                *static_cast<cudnnBackendNumericalNote_t*>(values) = CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
             return CUDNN_STATUS_SUCCESS;
         case CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE:
             give(answers("large") ? kTooMuch : kWorkspace, count, values);

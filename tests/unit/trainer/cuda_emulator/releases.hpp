@@ -2,7 +2,8 @@
 //
 // What puts accesses of different blocks of a kernel in order: a thread's fence before its atomic, and another thread's atomic on the
 // same number after it. What the first one could see at its fence, the other one sees from its atomic on. That a thread accessed
-// something after its fence, and not before, is known from its block's next barrier or its warp's next exchange on.
+// something after its fence, and not before, is known from its block's next barrier or its warp's next exchange on. A
+// reader that has no fence after its atomic is not found.
 #pragma once
 
 #include <cstdint>

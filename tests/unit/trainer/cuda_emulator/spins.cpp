@@ -4,7 +4,9 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <cstring>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
 
 #include "blocks.hpp"
 
@@ -19,15 +21,23 @@ milliseconds patience{10'000};
 const volatile std::uint64_t* beats_of_kernel = nullptr;
 std::uint64_t seen = 0;
 
-// On the stack of the thread that spins. Nothing goes on after it, so that it need not be safe to call.
+// Of a block and a thread.
+constexpr const char* kSpins =
+    "emulated GPU: no barrier has opened and no thread has returned for as long as a kernel could need: does "
+    "a thread wait for what "
+    "another block writes, without an atomic or a fence, or for a block that runs after it? Only "
+    "DP_CUDA_EMULATOR_ORDER=interleaved:SEED runs a few of them at once (block %u %u %u, thread %u %u %u)\n";
+
+// On the stack of the thread that spins, which may be within malloc().
 void look(int) {
     if (beats_of_kernel == nullptr) return;
-    if (seen == *beats_of_kernel)
-        refuse(
-            "no barrier has opened and no thread has returned for as long as a kernel could need: does a "
-            "thread wait for what "
-            "another block writes, without an atomic or a fence, or for a block that runs after it? Only "
-            "DP_CUDA_EMULATOR_ORDER=interleaved:SEED runs a few of them at once");
+    if (seen == *beats_of_kernel) {
+        static std::array<char, 600> text;
+        const int size = std::snprintf(text.data(), text.size(), kSpins, blockIdx.x, blockIdx.y, blockIdx.z,
+                                       threadIdx.x, threadIdx.y, threadIdx.z);
+        if (write(STDERR_FILENO, text.data(), static_cast<std::size_t>(size)) < 0) abort();
+        abort();
+    }
     seen = *beats_of_kernel;
 }
 
