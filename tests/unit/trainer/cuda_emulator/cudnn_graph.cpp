@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // cuDNN's back-end API of the emulated GPU: what the trainer's attention_graph.cpp calls of it. A graph is computed operation by
-// operation, each as cuDNN's manual describes it, so it comes to what its operations say. The numbers between them are doubles, but
-// for those that the graph has in bf16. DP_CUDA_EMULATOR_ATTENTION says how it answers: none: there is no engine. fails: no engine
-// can make a plan. large: every plan needs more workspace than there is. wrong: the numbers are others. noted: cuDNN says that they may change. changing: they are others
-// each time. breaks: a plan cannot be run.
+// operation, each as cuDNN's manual describes it, so it comes to what its operations say. The numbers between them are doubles,
+// but for those that the graph has in bf16. DP_CUDA_EMULATOR_ATTENTION says how it answers: none: there is no engine. fails: no
+// engine can make a plan. large: every plan needs more workspace than there is. wrong: the numbers are others. noted: cuDNN says
+// that they may change. changing: they are others each time. breaks: a plan cannot be run.
 #include <cuda_bf16.h>
 #include <cudnn.h>
 
@@ -181,8 +181,11 @@ class Run {
         return found->second;
     }
     Numbers read(const Tensor& tensor) const {
-        if (const auto found = inside_.find(tensor.id); found != inside_.end()) return found->second;
-        require(!tensor.is_inside, "a tensor that no operation has written");
+        if (tensor.is_inside) {
+            const auto found = inside_.find(tensor.id);
+            require(found != inside_.end(), "a tensor that no operation has written");
+            return found->second;
+        }
         const void* from = place_of(tensor);
         Numbers numbers(tensor.numbers());
         for_each(tensor.size, [&](const Dimensions& at) {
@@ -209,7 +212,9 @@ class Run {
                 }
             });
         }
-        require(inside_.emplace(tensor.id, std::move(numbers)).second, "a tensor that is written twice");
+        // What is outside is read there again: it may have been overwritten.
+        require(inside_.emplace(tensor.id, tensor.is_inside ? std::move(numbers) : Numbers()).second,
+                "a tensor that is written twice");
     }
 
     void product(const Descriptor& of) {
@@ -472,9 +477,11 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     const auto work = [=]() mutable {
         for (auto& [id, number] : given) places.at(id) = &number;
         Run run(places);
-        for (const Descriptor& operation : operations) run.operation(operation);
+        for (const Descriptor& operation : operations) {
+            run.operation(operation);
+            std::memset(workspace, 0xFF, kWorkspace);  // NaN: it may write anywhere there
+        }
         spoil(results, places);
-        std::memset(workspace, 1, kWorkspace);
     };
     dp::cuda_emulator::queue(dp::cuda_emulator::Did::kernel, *reinterpret_cast<cudaStream_t*>(handle),
                              {"attention by cuDNN"}, std::move(ranges), work);
