@@ -9,8 +9,6 @@
 #include <string_view>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "base/text.hpp"
 #include "common/read_file.hpp"
 
@@ -38,7 +36,8 @@ std::optional<double> clock_lost_by(const std::string& folder) {
 
 // Of the default group with the monitored groups in it, and of each group beside it.
 std::optional<int64_t> memory_bytes_of(int64_t cache, const std::string& resctrl) {
-    const std::string file = fmt::format("/mon_data/mon_L3_{:02}/mbm_total_bytes", cache);
+    const std::string two_digits = (cache < 10 ? "0" : "") + std::to_string(cache);
+    const std::string file = "/mon_data/mon_L3_" + two_digits + "/mbm_total_bytes";
     auto bytes = number_in(resctrl + file);
     if (!bytes) return std::nullopt;
     std::error_code error;
@@ -53,7 +52,7 @@ std::optional<int64_t> memory_bytes_of(int64_t cache, const std::string& resctrl
 }  // namespace
 
 CoreState read_core(int64_t core, bool with_clock, const std::string& root) {
-    const std::string folder = fmt::format("{}/sys/devices/system/cpu/cpu{}/", root, core);
+    const std::string folder = root + "/sys/devices/system/cpu/cpu" + std::to_string(core) + "/";
     CoreState state;
     state.core = core;
     const auto of_core = number_in(folder + "thermal_throttle/core_throttle_count");
