@@ -72,8 +72,10 @@ Try<void> gather_facts(spank_t spank, const GetVariable& get, StepFacts& f) {
         const auto here = std::find(hosts.begin(), hosts.end(), f.host);
         if (here == hosts.end()) return fail("srun's list of the step's nodes does not have this one");
         f.node_rank = static_cast<uint32_t>(here - hosts.begin());
+        // Slurm says the tasks by its own order of nodes, which mostly is this one.
+        if (hosts != expand_hostlist(f.node_list).value_or(std::vector<std::string>{}))
+            f.tasks_per_node.clear();
         f.node_list = std::move(order);
-        f.tasks_per_node.clear();
     }
     f.port_seed = {f.job_id, f.step_id, f.generation, text("SLURM_STEP_RESV_PORTS")};
     return {};

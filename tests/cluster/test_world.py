@@ -91,9 +91,10 @@ def test_a_steps_unique_id_is_one_real_id_for_all_ranks_and_new_for_each_step(cl
         pytest.skip("built without NCCL: the ids were random bytes, not ncclGetUniqueId's")
 
 
-def test_a_hostfile_has_the_steps_nodes_and_tasks(cluster):
-    done = cluster.run(["srun", "-N2", "-n5", "-m", "block", "--dp-world=auto", "sh", "-c", "if [ $RANK = 4 ]; then cat $DP_HOSTFILE; fi"])
-    tasks = cluster.run(["srun", "-N2", "-n5", "-m", "block", "hostname"], check=True).stdout.split()
+@pytest.mark.parametrize("distribution", [[], ["-m", "block"]], ids=["any", "block"])
+def test_a_hostfile_has_the_steps_nodes_and_tasks(cluster, distribution):
+    done = cluster.run(["srun", "-N2", "-n5", *distribution, "--dp-world=auto", "sh", "-c", "if [ $RANK = 4 ]; then cat ${DP_HOSTFILE:-/dev/null}; fi"])
+    tasks = cluster.run(["srun", "-N2", "-n5", *distribution, "hostname"], check=True).stdout.split()
     assert done.stdout == "".join(f"{node} slots={tasks.count(node)}\n" for node in sorted(set(tasks))), done
 
 
