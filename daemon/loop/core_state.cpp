@@ -5,12 +5,13 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/text.hpp"
 #include "common/read_file.hpp"
+#include "tiles/sysfs.hpp"
 
 namespace dp {
 namespace {
@@ -40,12 +41,8 @@ std::optional<int64_t> memory_bytes_of(int64_t cache, const std::string& resctrl
     const std::string file = "/mon_data/mon_L3_" + two_digits + "/mbm_total_bytes";
     auto bytes = number_in(resctrl + file);
     if (!bytes) return std::nullopt;
-    std::error_code error;
-    for (const auto& group : std::filesystem::directory_iterator(resctrl, error)) {
-        const std::string name = group.path().filename();
-        if (name == "info" || name == "mon_data" || name == "mon_groups") continue;
-        *bytes += number_in(group.path().string() + file).value_or(0);
-    }
+    for (const auto& group : list_folder(resctrl).value_or(std::vector<std::string>()))
+        *bytes += number_in(resctrl + "/" + group + file).value_or(0);  // what is no group has no such file
     return bytes;
 }
 
