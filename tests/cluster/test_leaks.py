@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the plugin leaves in the processes that it is loaded into: no descriptor in a task, one socket in slurmstepd, no memory in any."""
+"""What the plugin leaves in the processes that it is loaded into: in a task the file that DP_HOSTFILE names, in slurmstepd one socket, and
+no memory in any."""
 import collections
 import os
 import re
@@ -57,13 +58,21 @@ def of_running_step(cluster, *words):
     return found
 
 
+def without_hostfile(task):
+    """A task's descriptors but the one of the file that DP_HOSTFILE names, which has to be there."""
+    kept = {number: name for number, name in task.items() if "slurm-dp-hostfile" not in name}
+    assert len(kept) == len(task) - 1, task
+    return kept
+
+
 def test_a_task_has_the_descriptors_that_it_has_without_the_plugin(cluster, another_cluster):
     bare = another_cluster(plugin="none")
     tasks_without, stepds_without = of_running_step(bare)
     tasks_idle, stepds_idle = of_running_step(cluster)
     tasks_with, stepds_with = of_running_step(cluster, "--dp-world=auto")
     assert len(tasks_without) == len(tasks_with) == 4 and len(stepds_without) == len(stepds_with) == 2
-    assert tasks_without[0] and tasks_with == tasks_idle == tasks_without
+    assert tasks_without[0] and tasks_idle == tasks_without
+    assert [without_hostfile(task) for task in tasks_with] == tasks_without
     # slurmstepd: nothing without an option; with one the socket by which its tasks' daemon hears of them.
     kinds = [collections.Counter(d.values()) for d in (stepds_without + stepds_idle + stepds_with)]
     for counter in kinds:
