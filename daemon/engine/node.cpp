@@ -147,8 +147,9 @@ void Node::plan(const wire::Plan& message, Time now) {
                   static_cast<uint16_t>(message.coordinator_port()),
                   broker_.own_address,
                   message.table(),
-                  message.generation(),
-                  {}};
+                  message.generation()};
+    plan.hosts = message.hosts();
+    plan.ranks_per_host = message.ranks_per_host();
     if (const auto& place = message.place(); message.has_place())
         plan.place = {{place.ranks().begin(), place.ranks().end()},
                       place.node_rank(),
