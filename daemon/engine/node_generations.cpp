@@ -196,7 +196,7 @@ NodeActions Node::on_keeper(const ControlEvent& event, Time now) {
     if (event.kind == ControlEvent::Kind::task) {
         started(rank, event.value, now);
         // It began just as the others were signalled, and has nothing to save.
-        if (termination_.abort()) out_.kill_ranks.push_back(event.local_rank);
+        if (termination_.has_signalled()) out_.kill_ranks.push_back(event.local_rank);
     } else if (event.kind == ControlEvent::Kind::told) {
         tell_told(rank);
     } else if (event.kind == ControlEvent::Kind::exit) {

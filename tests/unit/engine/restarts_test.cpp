@@ -607,6 +607,21 @@ TEST(Restart, ARankThatBeginsInAGenerationThatEndsIsKilled) {
     EXPECT_TRUE(s.lives[0]);
 }
 
+// All ranks of a wrong command line end by themselves, some as others begin: srun's exit code is theirs.
+TEST(Restart, ARankThatBeginsInAStepThatEndsIsSignalledAsTheOthersAre) {
+    Simulation s = restarting_step(1, 3);
+    s.join_all();
+    s.start(0);
+    s.exit(0, code(2));
+    EXPECT_TRUE(s.logged("--dp-final-exit lists this code"));
+    s.start(1);
+    EXPECT_FALSE(s.killed_rank);
+    s.pass(Time(400));
+    EXPECT_EQ(s.signals[0].back().second, SIGTERM);
+    s.start(2);
+    EXPECT_EQ(s.killed_rank, 2u) << "it came too late for SIGTERM";
+}
+
 TEST(Restart, ADeathInTheNextGenerationsStartBeginsAnother) {
     Simulation s = restarting_step(2, 1);
     start(s);
