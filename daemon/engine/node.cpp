@@ -377,7 +377,7 @@ NodeActions Node::on_control(const ControlEvent& event, Time now) {
     } else if (event.kind == ControlEvent::Kind::task) {
         if (!kept) started(config_.ranks[event.local_rank], event.value, now);
     } else if (event.kind == ControlEvent::Kind::exit) {
-        kept ? keeper_ended(event.local_rank, event.value) : exited(event.local_rank, event.value, now);
+        kept ? keeper_ended(event.local_rank, event.value, now) : exited(event.local_rank, event.value, now);
     }
     return take();
 }
