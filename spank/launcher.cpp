@@ -67,12 +67,6 @@ Try<void> tell_of_tiles(uint32_t job_id, uint32_t step_id, int words_of_program)
     return {};
 }
 
-// An MPI library's own launcher is not the user's program: the ranks are its children.
-bool is_mpi_launcher(std::string_view program) {
-    program.remove_prefix(program.rfind('/') + 1);  // 0 without one
-    return program == "orted" || program == "prted" || program == "hydra_pmi_proxy";
-}
-
 std::string distribution_of_tasks() {
     return get_environment("SLURM_DISTRIBUTION").value_or("");
 }
@@ -123,7 +117,8 @@ Try<void> prepare_step(spank_t spank, State& s) {
         return fail("this srun does not tell the plugin its job, step and tasks");
     if (spank_get_item(spank, S_JOB_NNODES, &nodes) != ESPANK_SUCCESS) nodes = 2;
     if (spank_get_item(spank, S_JOB_ARGV, &argc, &argv) == ESPANK_SUCCESS && argc > 0 && argv &&
-        is_mpi_launcher(argv[0]))
+        (is_mpi_launcher(argv[0]) ||
+         (!s.command_line.any() && asks_about_another_step(argv[0], argc > 1 ? argv[1] : ""))))
         return leave_step_alone();
     // SPANK counts one component here; the nodes know all of them (node_user_init).
     if (s.components > 1) return {};

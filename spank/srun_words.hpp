@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What srun's own words say and Slurm does not tell its plugins: whether the user asked for a binding or
-// Slurm chose it, and whether a step wants less than its job has.
+// What the words of srun's command line say and Slurm does not tell its plugins: whether the program is to have a world,
+// whether the user asked for a binding or Slurm chose it, and whether a step wants less than its job has.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,19 @@
 
 namespace dp::plugin {
 
-// Each function takes one word of srun's command line, in any spelling that getopt_long accepts.
+// An MPI library's own launcher is not the user's program: the ranks are its children.
+inline bool is_mpi_launcher(std::string_view program) {
+    program.remove_prefix(program.rfind('/') + 1);  // 0 without one
+    return program == "orted" || program == "prted" || program == "hydra_pmi_proxy";
+}
+
+// dpctl asks about a step that runs, and not about its own. But `dpctl doctor` compares the nodes of that.
+inline bool asks_about_another_step(std::string_view program, std::string_view subcommand) {
+    program.remove_prefix(program.rfind('/') + 1);
+    return program == "dpctl" && subcommand != "doctor";
+}
+
+// Each function below takes one word of srun's command line, in any spelling that getopt_long accepts.
 
 template <size_t Count>
 bool begins_with_one_of(std::string_view word, const std::array<std::string_view, Count>& beginnings) {

@@ -42,7 +42,6 @@ Try<void> gather_facts(spank_t spank, const GetVariable& get, StepFacts& f) {
     // S_SLURM_RESTART_COUNT is always 0 in a step: slurmstepd never fills it in (slurmstepd_job.c).
     f.generation = number("SLURM_RESTART_COUNT").value_or(0);
     f.node_list = text("SLURM_STEP_NODELIST");
-    f.tasks_per_node = text("SLURM_STEP_TASKS_PER_NODE");
     f.secret = text(kSecretVariable);
     const uint32_t all_tasks = number("SLURM_STEP_NUM_TASKS").value_or(f.world_size);
     f.heterogeneous = all_tasks != f.world_size;
@@ -59,7 +58,6 @@ Try<void> gather_facts(spank_t spank, const GetVariable& get, StepFacts& f) {
         f.ranks.push_back(rank);
     }
     if (f.heterogeneous) {
-        f.tasks_per_node.clear();
         f.world_size = all_tasks;
         f.nodes = number("SLURM_STEP_NUM_NODES").value_or(f.nodes);
         // Components may differ in job id and reserved ports, but share the secret: 32 of its 256 bits.
@@ -72,9 +70,6 @@ Try<void> gather_facts(spank_t spank, const GetVariable& get, StepFacts& f) {
         const auto here = std::find(hosts.begin(), hosts.end(), f.host);
         if (here == hosts.end()) return fail("srun's list of the step's nodes does not have this one");
         f.node_rank = static_cast<uint32_t>(here - hosts.begin());
-        // Slurm says the tasks by its own order of nodes, which mostly is this one.
-        if (hosts != expand_hostlist(f.node_list).value_or(std::vector<std::string>{}))
-            f.tasks_per_node.clear();
         f.node_list = std::move(order);
     }
     f.port_seed = {f.job_id, f.step_id, f.generation, text("SLURM_STEP_RESV_PORTS")};

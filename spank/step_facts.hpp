@@ -21,9 +21,7 @@ struct StepFacts : NodeOfStep {
     // Each component of a heterogeneous job is a job of its own; the step belongs to the leader.
     uint32_t leader_job_id = 0;
     bool heterogeneous = false;  // then node_list is in an order of Slurm's
-    std::string
-        tasks_per_node;  // of node_list, as Slurm writes it: "4(x2),3"; "" where that is in another order
-    uint32_t cpus = 0;   // of the step on this node
+    uint32_t cpus = 0;           // of the step on this node
     uint32_t cpus_per_task = 0;  // as the user asked (--cpus-per-task); 0 where not
     PortSeed port_seed;
 

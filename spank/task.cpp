@@ -333,7 +333,7 @@ void Task::take_place(const NodePlan& plan) {
     facts.take(plan);
     reader_ = reader_of_ranks(plan.daemon);
     const bool is_first_life = plan.generation == s_.facts.generation;
-    hostfile_ = make_hostfile(hostfile_of(s_.facts.node_list, s_.facts.tasks_per_node, facts.nodes));
+    hostfile_ = make_hostfile(hostfile_of(plan.hosts, plan.ranks_per_host));
     facts.hostfile = path_of_hostfile(hostfile_);
     std::vector<std::string> warnings;
     if (s_.settings.wants_nccl_debug()) {

@@ -129,8 +129,7 @@ void World::become_rank(uint32_t rank, NodePlan plan) {
     facts.local_rank = rank;
     facts.local_world_size = options_.ranks;
     facts.nodes = 1;
-    facts.hostfile =
-        path_of_hostfile(make_hostfile(hostfile_of(host_name(), std::to_string(options_.ranks), 1)));
+    facts.hostfile = path_of_hostfile(make_hostfile(hostfile_of(plan.hosts, plan.ranks_per_host)));
     facts.settings = settings_;
     facts.sizes = settings_.sizes(options_.ranks);
     facts.take(plan);

@@ -229,7 +229,7 @@ int complain(const std::string& text) {
 
 int print(const std::string& text) {
     return std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0
-               ? complain("cannot write the answer")
+               ? complain("cannot write the answer: " + errno_text(errno))
                : 0;
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <deque>
 #include <nlohmann/json.hpp>
@@ -284,7 +285,8 @@ int print_stacks(const ReadStacksOptions& options) {
     for (const pid_t pid : options.pids) {
         wire::NodeStacks stacks;
         *stacks.add_ranks() = message_of(stacks::read_stacks_of_task(pid, wanted), options.threads);
-        if (!stacks.SerializeToFileDescriptor(STDOUT_FILENO)) return complain("cannot write the answer");
+        if (!stacks.SerializeToFileDescriptor(STDOUT_FILENO))
+            return complain("cannot write the answer: " + errno_text(errno));
     }
     return 0;
 }

@@ -268,6 +268,7 @@ void Broker::send_plan(Time now) {
     plan.mutable_plan()->set_coordinator_port(ports_.coordinator);
     plan.mutable_plan()->set_generation(generation_->number);
     plan.mutable_plan()->set_replaced(generation_->replaced);
+    members_.tell_hosts(*plan.mutable_plan());
     const bool is_first = !std::exchange(plan_sent_, true);
     const std::string table = is_first && config_.settings.wants_table() ? members_.table() : "";
     if (!config_.settings.restarts_ranks() && table.empty()) return to_all(plan);

@@ -93,6 +93,7 @@ class Termination {
         return due;
     }
     std::optional<Time> next_deadline() const { return earlier(term_at_, kill_at_); }
+    bool has_signalled() const { return abort_ && !term_at_; }
 
  private:
     std::optional<wire::Abort> abort_;

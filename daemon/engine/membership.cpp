@@ -2,10 +2,12 @@
 #include "engine/membership.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <tuple>
 
 #include "base/text.hpp"
+#include "common/hostfile.hpp"
 #include "common/hostlist.hpp"
 #include "common/wait_status.hpp"
 #include "engine/election.hpp"
@@ -144,15 +146,33 @@ void Membership::begin_generation(const NextWorld& world) {
     awaited_ = ranks_.size();
 }
 
-std::vector<wire::Place> Membership::places() const {
-    std::vector<std::pair<uint32_t, uint32_t>> by_rank;  // lowest rank, node
+// The nodes with ranks, by their lowest ones.
+std::vector<uint32_t> Membership::by_rank() const {
+    std::map<uint32_t, uint32_t> by_lowest;
     for (uint32_t node = 0; node < nodes_.size(); ++node)
         if (const auto& ranks = nodes_[node].ranks; !ranks.empty())
-            by_rank.emplace_back(*std::ranges::min_element(ranks), node);
-    std::ranges::sort(by_rank);
+            by_lowest.emplace(*std::ranges::min_element(ranks), node);
+    std::vector<uint32_t> nodes;
+    for (const auto& [rank, node] : by_lowest) nodes.push_back(node);
+    return nodes;
+}
+
+void Membership::tell_hosts(wire::Plan& plan) const {
+    std::vector<std::string> hosts;
+    std::vector<uint32_t> counts;
+    for (const uint32_t node : by_rank()) {
+        hosts.push_back(nodes_[node].host);
+        counts.push_back(static_cast<uint32_t>(nodes_[node].ranks.size()));
+    }
+    plan.set_hosts(compress_hostlist(hosts));
+    plan.set_ranks_per_host(compress_counts(counts));
+}
+
+std::vector<wire::Place> Membership::places() const {
+    const std::vector<uint32_t> by_rank = this->by_rank();
     std::vector<wire::Place> places(nodes_.size());
     for (uint32_t number = 0; number < by_rank.size(); ++number)
-        places[by_rank[number].second].set_node_rank(number);
+        places[by_rank[number]].set_node_rank(number);
     for (uint32_t node = 0; node < nodes_.size(); ++node) {
         places[node].mutable_ranks()->Add(nodes_[node].ranks.begin(), nodes_[node].ranks.end());
         places[node].set_nodes(static_cast<uint32_t>(by_rank.size()));

@@ -64,6 +64,8 @@ class Membership {
     void begin_generation(const NextWorld& world);
     // What a node is told of its place in the generation.
     std::vector<wire::Place> places() const;
+    // And of the others.
+    void tell_hosts(wire::Plan& plan) const;
     // For a roll: the nodes that are here, and those of them that could follow the broker on this one, at most so many.
     std::vector<uint32_t> here() const;
     void name_successors(wire::Roll& roll, uint32_t broker, size_t most) const;
@@ -106,6 +108,8 @@ class Membership {
     uint32_t spares() const;
 
  private:
+    std::vector<uint32_t> by_rank() const;
+
     std::vector<Node> nodes_;
     std::vector<Rank> ranks_;
     Time start_;

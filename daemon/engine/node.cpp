@@ -147,8 +147,9 @@ void Node::plan(const wire::Plan& message, Time now) {
                   static_cast<uint16_t>(message.coordinator_port()),
                   broker_.own_address,
                   message.table(),
-                  message.generation(),
-                  {}};
+                  message.generation()};
+    plan.hosts = message.hosts();
+    plan.ranks_per_host = message.ranks_per_host();
     if (const auto& place = message.place(); message.has_place())
         plan.place = {{place.ranks().begin(), place.ranks().end()},
                       place.node_rank(),
@@ -376,7 +377,7 @@ NodeActions Node::on_control(const ControlEvent& event, Time now) {
     } else if (event.kind == ControlEvent::Kind::task) {
         if (!kept) started(config_.ranks[event.local_rank], event.value, now);
     } else if (event.kind == ControlEvent::Kind::exit) {
-        kept ? keeper_ended(event.local_rank, event.value) : exited(event.local_rank, event.value, now);
+        kept ? keeper_ended(event.local_rank, event.value, now) : exited(event.local_rank, event.value, now);
     }
     return take();
 }

@@ -281,7 +281,7 @@ class Node {
     Time lease_until(Time heard) const { return heard + fenced_after(config_); }
     // Its ranks are being ended for good.
     bool is_aborted() const { return termination_.abort() && !generation_.is_ending; }
-    void keeper_ended(uint32_t local_rank, int status);
+    void keeper_ended(uint32_t local_rank, int status, Time now);
     void give_up(const std::string& why);
     void tell_ranks(const wire::ToRank& message);
     void tell_deaths(const wire::Deaths& deaths);

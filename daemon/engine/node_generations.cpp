@@ -196,7 +196,7 @@ NodeActions Node::on_keeper(const ControlEvent& event, Time now) {
     if (event.kind == ControlEvent::Kind::task) {
         started(rank, event.value, now);
         // It began just as the others were signalled, and has nothing to save.
-        if (termination_.abort()) out_.kill_ranks.push_back(event.local_rank);
+        if (termination_.has_signalled()) out_.kill_ranks.push_back(event.local_rank);
     } else if (event.kind == ControlEvent::Kind::told) {
         tell_told(rank);
     } else if (event.kind == ControlEvent::Kind::exit) {
@@ -213,8 +213,12 @@ NodeActions Node::on_keeper(const ControlEvent& event, Time now) {
 }
 
 // The task of the launcher is gone, and with it the rank: nobody can begin its next life here.
-void Node::keeper_ended(uint32_t local_rank, int status) {
-    if (generation_.is_last || leaving_.cancelled) return;
+void Node::keeper_ended(uint32_t local_rank, int status, Time now) {
+    if (generation_.is_last || leaving_.cancelled) {
+        // It has ended as its rank did, of which it tells nothing once it has heard that no other life comes.
+        if (local_rank < config_.ranks.size() && !leaving_.gave_up) exited(local_rank, status, now);
+        return;
+    }
     const std::string whose = local_rank < config_.ranks.size()
                                   ? "rank " + std::to_string(config_.ranks[local_rank])
                                   : "a spare task";

@@ -31,8 +31,11 @@ double cautious_median(std::vector<double> values) {
     return std::abs(lower) < std::abs(upper) ? lower : upper;
 }
 
-std::string in_megabits(double bytes_per_second) {
-    return fmt::format("{:.3g} Mbit/s", bytes_per_second * 8 / 1e6);
+// "0.96 Mbit/s", "9.6 Gbit/s"
+std::string in_bits(double bytes_per_second) {
+    const double megabits = bytes_per_second * 8 / 1e6;
+    const bool is_fast = megabits >= 999.5;
+    return fmt::format("{:.3g} {}bit/s", is_fast ? megabits / 1000 : megabits, is_fast ? 'G' : 'M');
 }
 
 // Nodes all of whose links are bad, so that it is theirs and not their partners'.
@@ -83,7 +86,7 @@ ComparedFact about_nodes(const std::set<uint32_t>& nodes, const std::vector<cons
         if (is_broken || is_hopeless) odd.push_back(node);
         names.push_back(hosts[node]);
         told.push_back(hosts[node] +
-                       " with all others: " + (is_broken ? problem : "at most " + in_megabits(best)));
+                       " with all others: " + (is_broken ? problem : "at most " + in_bits(best)));
     }
     return {about_links(std::move(told), is_one_broken, usually,
                         "leave it out: --exclude=" + compress_hostlist(names)),
@@ -106,11 +109,11 @@ std::vector<ComparedFact> check_bandwidth(const std::vector<Link>& links,
         if (!link.problem.empty() ||
             std::min(link.there, link.back) < std::max(kSlowLink * usual, kSlowAnyway))
             bad.push_back(&link);
-    const std::string usually = all.empty() ? "" : ", the usual is " + in_megabits(usual);
+    const std::string usually = all.empty() ? "" : ", the usual is " + in_bits(usual);
     if (bad.empty())
         return {{ok("links", fmt::format("{} between {} nodes, {} to {}{}", plural(links.size(), "pair"),
-                                         hosts.size(), in_megabits(*std::ranges::min_element(all)),
-                                         in_megabits(*std::ranges::max_element(all)), usually))}};
+                                         hosts.size(), in_bits(*std::ranges::min_element(all)),
+                                         in_bits(*std::ranges::max_element(all)), usually))}};
     const std::set<uint32_t> nodes = nodes_at_fault(links, bad);
     std::vector<ComparedFact> found;
     if (!nodes.empty()) found.push_back(about_nodes(nodes, bad, usual, hosts, usually));
@@ -122,9 +125,8 @@ std::vector<ComparedFact> check_bandwidth(const std::vector<Link>& links,
                                                      : is_odd(found, link->from) || is_odd(found, link->to);
         if (is_theirs) continue;
         is_broken |= !link->problem.empty();
-        told.push_back(
-            hosts[link->from] + " with " + hosts[link->to] + ": " +
-            (link->problem.empty() ? in_megabits(std::min(link->there, link->back)) : link->problem));
+        told.push_back(hosts[link->from] + " with " + hosts[link->to] + ": " +
+                       (link->problem.empty() ? in_bits(std::min(link->there, link->back)) : link->problem));
     }
     if (!told.empty())
         found.push_back({about_links(std::move(told), is_broken, usually,

@@ -102,8 +102,13 @@ void KeeperServer::drop(Client& client) {
     clients_.drop(client.id);
 }
 
-void KeeperServer::begin_life(const NodePlan& plan, const std::set<uint32_t>& survivors) {
-    tell_all(write_plan(plan), survivors);
+void KeeperServer::begin_life(NodePlan plan, const std::set<uint32_t>& survivors) {
+    std::string packet = write_plan(plan);
+    if (packet.size() > kMaxControl) {
+        plan.hosts = plan.ranks_per_host = "";  // a rank can do without a hostfile
+        packet = write_plan(plan);
+    }
+    tell_all(packet, survivors);
 }
 
 void KeeperServer::no_other_life() {

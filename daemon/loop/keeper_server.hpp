@@ -28,7 +28,7 @@ class KeeperServer {
                  OnEvent on_event);
 
     // Both also for keepers that connect later. `survivors`: local ranks that go on without another life.
-    void begin_life(const NodePlan& plan, const std::set<uint32_t>& survivors = {});
+    void begin_life(NodePlan plan, const std::set<uint32_t>& survivors = {});
     void no_other_life();
 
  private:

@@ -33,9 +33,11 @@ Try<RecordFile> RecordFile::open(const std::string& path) {
         file.taken_ = kRecordMagic.size();
         return file;
     }
-    return fail(file.bytes_.empty()                    ? "empty"
-                : file.bytes_.starts_with(kAnyVersion) ? "of a later version; read it with a newer slurm-dp"
-                                                       : "not a record of slurm-dp");
+    if (file.bytes_.empty()) return fail("empty");
+    if (kRecordMagic.starts_with(file.bytes_))
+        return fail("cut at byte " + std::to_string(file.bytes_.size()) + "; nothing of it is shown");
+    return fail(file.bytes_.starts_with(kAnyVersion) ? "of a later version; read it with a newer slurm-dp"
+                                                     : "not a record of slurm-dp");
 }
 
 void RecordFile::rewind() {

@@ -176,7 +176,9 @@ RecordedRun merged(std::vector<NodeFile> files) {
 Try<std::vector<std::string>> files_in(const std::string& place) {
     namespace fs = std::filesystem;
     std::error_code error;
-    if (!fs::exists(place, error)) return fail(printable(place) + ": there is no such directory or file");
+    if (!fs::exists(place, error))
+        return fail(printable(place) + ": " +
+                    (error ? error.message() : "there is no such directory or file"));
     if (!fs::is_directory(place, error)) return std::vector{place};
     std::vector<std::string> files;
     for (auto at = fs::directory_iterator(place, error); !error && at != fs::directory_iterator();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -11,9 +12,12 @@ namespace dp {
 
 inline constexpr const char* kHostfileVariable = "DP_HOSTFILE";
 
-// The lines of a hostfile of mpirun, DeepSpeed and Horovod, "node01 slots=4", of the first `nodes` hosts. `tasks_per_node` is Slurm's:
-// "4(x2),3". "" if one of the two is not what Slurm writes, or they do not belong together. Pure.
-std::string hostfile_of(std::string_view node_list, std::string_view tasks_per_node, uint32_t nodes);
+// How many ranks each host has, as Slurm writes it: 4 4 3 -> "4(x2),3". Pure.
+std::string compress_counts(std::span<const uint32_t> counts);
+
+// The lines of a hostfile of mpirun, DeepSpeed and Horovod, "node01 slots=4". "" if the hosts are no hostlist, the counts not what
+// compress_counts writes, or they do not belong together. Pure.
+std::string hostfile_of(std::string_view host_list, std::string_view ranks_per_host);
 
 // Makes a file of these lines that lives as long as the descriptor that it returns, also through an exec; -1 where there are no lines
 // or no descriptor. Nothing is left behind.

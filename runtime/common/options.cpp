@@ -65,6 +65,9 @@ Try<void> read_field(const OptionSpec& spec, Settings& s, std::string_view value
         const auto is_bad = [](unsigned char c) { return c <= ' ' || c == 0x7f; };
         if (value.empty() || value.size() > kLongest || std::any_of(value.begin(), value.end(), is_bad))
             return fail(spec.complaint);
+        // A shell replaces ~ at the beginning of a word only, and nobody does in a line with #SBATCH.
+        if (value.starts_with('~') || value.find('$') != std::string_view::npos)
+            return fail("~ and $ are not expanded here; give the whole path");
         field = Type{std::string(value)};
     } else if constexpr (std::is_same_v<Type, std::chrono::milliseconds>) {
         const auto time = parse_seconds(value);
@@ -181,12 +184,12 @@ const std::vector<OptionSpec>& option_specs() {
             "dp-hang-timeout", "SLURM_DP_HANG_TIMEOUT", "SECONDS",
             "no rank moves for so long: name who hangs, and where; then as on-failure says (default 0: off)",
             "0", {.plugstack = true, .dpctl = true},
-            "not a number of seconds; give a whole number, or 0 to watch no rank", 0, kMaxTimeoutSeconds),
+            "not a number of seconds (0: no rank is watched); give a whole number", 0, kMaxTimeoutSeconds),
         option<&Settings::slow_percent>(
             "dp-slow", "SLURM_DP_SLOW", "PERCENT",
             "name a rank whose steps take PERCENT more time of its own than the median (default 20; 0: off)",
             "20", {.plugstack = true, .dpctl = true},
-            "not a percentage; give a whole number, or 0 to name nobody", 0, kMaxSlowPercent),
+            "not a percentage (0: nobody is named); give a whole number", 0, kMaxSlowPercent),
         option<&Settings::preflight>(
             "dp-preflight", "SLURM_DP_PREFLIGHT", "off|quick|full",
             "examine the step's nodes before ranks start, or measure them, too (default off)", "off",
@@ -226,7 +229,7 @@ const std::vector<OptionSpec>& option_specs() {
             "dp-grace", "SLURM_DP_GRACE", "SECONDS",
             "with on-failure=restart: how long survivors may take to rejoin (default 30)", "30",
             {.plugstack = true, .dpctl = true},
-            "not a number of seconds; give a whole number, or 0 to restart every rank", 0,
+            "not a number of seconds (0: every rank is restarted); give a whole number", 0,
             kMaxTimeoutSeconds),
         option<&Settings::spares>("dp-spares", "SLURM_DP_SPARES", "N",
                                   "with on-failure=restart: nodes kept without ranks until one is lost", "0",

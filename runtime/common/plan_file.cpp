@@ -59,7 +59,8 @@ std::string write_plan(const NodePlan& plan) {
            field_line("master_port", std::to_string(plan.master_port)) +
            field_line("coordinator_port", std::to_string(plan.coordinator_port)) +
            field_line("node_addr", plan.node_addr) + field_line("table", table) +
-           field_line("daemon", std::to_string(plan.daemon)) + place;
+           field_line("daemon", std::to_string(plan.daemon)) + field_line("hosts", plan.hosts) +
+           field_line("ranks_per_host", plan.ranks_per_host) + place;
 }
 
 Try<NodePlan> read_plan(std::string_view text) {
@@ -77,6 +78,8 @@ Try<NodePlan> read_plan(std::string_view text) {
     plan.master_port = *port;
     plan.coordinator_port = *coordinator;
     plan.daemon = parse_number<pid_t>(field_of(text, "daemon")).value_or(0);
+    plan.hosts = field_of(text, "hosts");
+    plan.ranks_per_host = field_of(text, "ranks_per_host");
     const auto number = [&](const char* name) {
         return parse_number<uint32_t>(field_of(text, name)).value_or(0);
     };

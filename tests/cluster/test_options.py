@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options in srun, sbatch and salloc: who wins, what reaches the sruns inside, and what the help says."""
+import os
 import re
 
 import pytest
+from localcluster.harness import BUILD
 
 pytestmark = pytest.mark.essential  # on every Slurm, also where time is short
 
+DPCTL = os.path.join(BUILD, "bin/dpctl")
 SHOW = "echo timeout=$DP_TIMEOUT tensor=$DP_TENSOR_SIZE port=$MASTER_PORT nccl=$NCCL_SOCKET_IFNAME store=$TORCHELASTIC_USE_AGENT_STORE"
 ALL = ["--dp-world=4", "--dp-port=29618", "--dp-interface=eth0", "--dp-store=torch", "--dp-timeout=77", "--dp-on-failure=report", "--dp-tensor=2",
        "--dp-pipeline=1", "--dp-verbose"]
@@ -83,3 +86,11 @@ def test_the_commands_of_an_mpi_library_are_left_alone(cluster):
     cluster.run("cp /usr/bin/env orted", cwd="/home/alice", check=True)
     done = cluster.run(["srun", "-n2", "--dp-world=auto", "/home/alice/orted"], check=True)
     assert not re.search("^(RANK|DP_RANK|SLURM_DP_SECRET)=.", done.stdout, re.M)
+
+
+def test_dpctl_in_a_job_with_options_asks_about_the_jobs_step_and_not_its_own(cluster):
+    cluster.run("rm -f asked", cwd="/home/alice", check=True)
+    job = f"""srun sh -c 'until [ -e /home/alice/asked ]; do sleep 0.1; done' &
+              until srun -Q --overlap -n1 {DPCTL} status 2>/dev/null; do sleep 0.1; done; touch /home/alice/asked; wait"""
+    done = cluster.run(["salloc", "-Q", "-N1", "-n2", "--dp-on-failure=report", "sh", "-c", job], check=True, timeout=60)
+    assert done.stdout.splitlines()[0].split(", for ")[0].endswith(": 2 ranks on 1 node"), done

@@ -215,7 +215,7 @@ def test_who_pretends_to_have_a_step_is_told_from_whose_it_is(cluster, step):
 def test_a_closed_standard_output_is_said_and_gets_no_socket(cluster, step):
     running = step()
     done = cluster.node("node02", [*AS_ALICE, "sh", "-c", f"{DPCTL} top --once {running.job} >&-"])
-    assert (done.returncode, done.stderr) == (1, "dpctl: cannot write the answer\n")
+    assert (done.returncode, done.stderr) == (1, "dpctl: cannot write the answer: Bad file descriptor\n")
     running.ends_well()
 
 

@@ -98,6 +98,17 @@ def test_a_hostfile_has_the_steps_nodes_and_tasks(cluster, distribution):
     assert done.stdout == "".join(f"{node} slots={tasks.count(node)}\n" for node in sorted(set(tasks))), done
 
 
+@pytest.mark.parametrize("step, lines", [
+    (["-N2", "-n3", "-m", "arbitrary", "-w", "node02,node01,node02"], ["node02 slots=2", "node01 slots=1"]),
+    (["-N1", "-n1", ":", "-N1", "-n2"], ["node01 slots=1", "node02 slots=2"]),
+], ids=["arbitrary", "heterogeneous"])
+def test_a_hostfile_has_the_nodes_in_the_order_of_their_ranks(cluster, step, lines):
+    program = ["sh", "-c", "[ $RANK != 2 ] || cat ${DP_HOSTFILE:-/dev/null}"]
+    words = [word for part in " ".join(step).split(" : ") for word in (":", *part.split(), "--dp-world=auto", *program)][1:]
+    done = cluster.run(["srun", *words], check=True)
+    assert done.stdout.splitlines() == lines, done
+
+
 def test_the_store_works_across_nodes(cluster):
     done = cluster.run(["srun", "-N2", "-n6", "--dp-world=auto", RANK, "store"], check=True)
     assert done.stdout.splitlines() == ["store ok"] * 6

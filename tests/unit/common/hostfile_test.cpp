@@ -10,22 +10,33 @@ namespace dp {
 namespace {
 
 TEST(Hostfile, HasALineForEachNode) {
-    EXPECT_EQ(hostfile_of("gpu[08-10],login", "4(x2),3,1", 4),
+    EXPECT_EQ(hostfile_of("gpu[08-10],login", "4(x2),3,1"),
               "gpu08 slots=4\ngpu09 slots=4\ngpu10 slots=3\nlogin slots=1\n");
-    EXPECT_EQ(hostfile_of("gpu[1-3]", "8(x3)", 2), "gpu1 slots=8\ngpu2 slots=8\n") << "the last is a spare";
-    EXPECT_EQ(hostfile_of("laptop", "4", 1), "laptop slots=4\n");
+    EXPECT_EQ(hostfile_of("laptop", "4"), "laptop slots=4\n");
+}
+
+TEST(Hostfile, CountsAreWrittenAsSlurmDoes) {
+    const std::pair<std::vector<uint32_t>, const char*> cases[] = {
+        {{}, ""}, {{4}, "4"}, {{4, 4, 3}, "4(x2),3"}, {{1, 4, 4, 4, 1}, "1,4(x3),1"}};
+    for (const auto& [counts, text] : cases) EXPECT_EQ(compress_counts(counts), text);
 }
 
 TEST(Hostfile, IsEmptyWhereNobodyCanTell) {
     const struct {
         const char* nodes;
         const char* tasks;
-        uint32_t first;
-    } cases[] = {
-        {"", "", 0},       {"a[", "1", 1},           {"a[1-2]", "4", 2}, {"a[1-2]", "4(x3)", 2},
-        {"a[1-2]", "", 2}, {"a[1-2]", "4(x0),4", 2}, {"a", "x", 1},      {"a", "4(x", 1},
-        {"a", "4(x1", 1},  {"a", "-1", 1},           {"a", "1", 2},      {"a", "1(x99999999999)", 1}};
-    for (const auto& c : cases) EXPECT_EQ(hostfile_of(c.nodes, c.tasks, c.first), "") << c.nodes << c.tasks;
+    } cases[] = {{"", ""},
+                 {"a[", "1"},
+                 {"a[1-2]", "4"},
+                 {"a[1-2]", "4(x3)"},
+                 {"a[1-2]", ""},
+                 {"a[1-2]", "4(x0),4"},
+                 {"a", "x"},
+                 {"a", "4(x"},
+                 {"a", "4(x1"},
+                 {"a", "-1"},
+                 {"a", "1(x99999999999)"}};
+    for (const auto& c : cases) EXPECT_EQ(hostfile_of(c.nodes, c.tasks), "") << c.nodes << c.tasks;
 }
 
 TEST(Hostfile, IsReadByItsPath) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "common/hostfile.hpp"
 #include "libdp/world.hpp"
 #include "some_task.hpp"
 
@@ -181,7 +182,11 @@ TEST(TaskEnvironment, ThePlansDaemonIsNamed) {
     plan.daemon = 4711;
     facts.take(plan);
     EXPECT_EQ(task_with({}, facts).first["DP_DAEMON_PID"], "4711");
-    EXPECT_EQ(read_plan(write_plan({"10.0.0.1", 29000, 29001, "", "", 0, {}, 4711}))->daemon, 4711);
+    const NodePlan written{"10.0.0.1", 29000, 29001, "", "", 0, {}, 4711, "gpu[1-3]", "4(x2),3"};
+    EXPECT_EQ(read_plan(write_plan(written))->daemon, 4711);
+    EXPECT_EQ(
+        hostfile_of(read_plan(write_plan(written))->hosts, read_plan(write_plan(written))->ranks_per_host),
+        "gpu1 slots=4\ngpu2 slots=4\ngpu3 slots=3\n");
 }
 
 TEST(TaskEnvironment, AHostfileIsNamedWhereThereIsOne) {

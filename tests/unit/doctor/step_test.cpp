@@ -118,7 +118,7 @@ TEST(DoctorLinks, FindsEachFaultAndNothingElse) {
     expect_found<Links>(
         {
             {[&](Links& l) { of_node(l, 1, [](Link& one) { one.there = 120000; }); }, "links", Level::warning,
-             "node02 with all others: at most 0.96 Mbit/s, the usual is 9.6e+03", "--exclude=node02"},
+             "node02 with all others: at most 0.96 Mbit/s, the usual is 9.6 Gbit/s", "--exclude=node02"},
             {[&](Links& l) { of_node(l, 3, [](Link& one) { one.problem = "no connection"; }); }, "links",
              Level::fault, "node04 with all others: no connection", "--exclude=node04"},
             {[](Links& l) { l[1].back = 1e8; }, "links", Level::warning,
@@ -192,7 +192,7 @@ TEST(DoctorLinks, OneBrokenLinkOfASlowNodeIsNotAllOfThem) {
     const auto found = check_links(links, kHosts);
     ASSERT_EQ(found.size(), 3U);
     EXPECT_EQ(found[0].level, Level::warning);
-    EXPECT_THAT(found[0].seen, HasSubstr("node04 with all others: at most 2.4e+03 Mbit/s"));
+    EXPECT_THAT(found[0].seen, HasSubstr("node04 with all others: at most 2.4 Gbit/s"));
     EXPECT_EQ(found[1].level, Level::fault);
     EXPECT_THAT(found[1].seen, HasSubstr("node03 with node04: no connection"));
     EXPECT_TRUE(found[0].odd.empty() && found[1].odd.empty());

@@ -336,7 +336,7 @@ TEST(NodePreflight, AFullOneMeasuresTheLinks) {
     EXPECT_FALSE(s.plans[0]);
     measure_all(s, [](uint32_t, uint32_t) { return 1e9; });
     EXPECT_TRUE(s.plans[0] && s.plans[3]);
-    EXPECT_TRUE(s.logged("--dp-preflight: links: 6 pairs between 4 nodes, 8e+03 Mbit/s"));
+    EXPECT_TRUE(s.logged("--dp-preflight: links: 6 pairs between 4 nodes, 8 Gbit/s"));
 }
 
 TEST(NodePreflight, ANodeWithASlowLinkIsNotFit) {

@@ -607,6 +607,38 @@ TEST(Restart, ARankThatBeginsInAGenerationThatEndsIsKilled) {
     EXPECT_TRUE(s.lives[0]);
 }
 
+// All ranks of a wrong command line end by themselves, some as others begin: srun's exit code is theirs.
+TEST(Restart, ARankThatBeginsInAStepThatEndsIsSignalledAsTheOthersAre) {
+    Simulation s = restarting_step(1, 3);
+    s.join_all();
+    s.start(0);
+    s.exit(0, code(2));
+    EXPECT_TRUE(s.logged("--dp-final-exit lists this code"));
+    s.start(1);
+    EXPECT_FALSE(s.killed_rank);
+    s.pass(Time(400));
+    EXPECT_EQ(s.signals[0].back().second, SIGTERM);
+    s.start(2);
+    EXPECT_EQ(s.killed_rank, 2u) << "it came too late for SIGTERM";
+}
+
+// Their keepers tell nothing any more, and end as they do.
+TEST(Restart, TheEndsOfRanksThatOutliveTheDecisionAreTold) {
+    Simulation s = restarting_step(1, 2);
+    start(s);
+    s.exit(0, code(2));
+    EXPECT_TRUE(s.no_other_life[0]);
+    s.end_keeper(0, code(2));
+    s.end_keeper(1, code(7));
+    s.pass(Time(3000));
+    wire::FromRank question;
+    question.mutable_status();
+    s.from_rank(0, question);
+    ASSERT_EQ(s.told_status.nodes(0).ranks_size(), 2);
+    EXPECT_EQ(s.told_status.nodes(0).ranks(1).wait_status(), code(7));
+    EXPECT_EQ(s.log.size(), 1u);
+}
+
 TEST(Restart, ADeathInTheNextGenerationsStartBeginsAnother) {
     Simulation s = restarting_step(2, 1);
     start(s);

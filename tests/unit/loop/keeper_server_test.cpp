@@ -80,6 +80,20 @@ TEST_F(KeeperServerTest, WhoIsNoKeeperTellsOnceAConnection) {
     EXPECT_EQ(events, std::vector<ControlEvent>{event});
 }
 
+TEST_F(KeeperServerTest, APlanThatIsTooLongGoesWithoutItsHosts) {
+    const Fd keeper = connect_one({{Kind::keep, 1}, {Kind::task, 1, 4711}});
+    run([&] { return !events.empty(); }, seconds(5));
+    NodePlan plan{"10.0.0.1", 29500, 29501, "10.0.0.2", "", 1};
+    const std::string without = write_plan(plan);
+    plan.ranks_per_host = "4";
+    plan.hosts = std::string(kMaxControl - write_plan(plan).size(), 'a');
+    server.begin_life(plan);
+    EXPECT_EQ(hear(keeper), write_plan(plan));
+    plan.hosts += "a";
+    server.begin_life(plan);
+    EXPECT_EQ(hear(keeper), without);
+}
+
 TEST_F(KeeperServerTest, WhoComesLateHearsOfThePlan) {
     const NodePlan plan{"10.0.0.1", 29500, 29501, "10.0.0.2", "", 1};
     server.begin_life(plan);

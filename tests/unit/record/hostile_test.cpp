@@ -3,6 +3,9 @@
 // Cut, mixed, foreign and hostile records: what can be shown is shown, and what is missing is said.
 #include <sys/stat.h>
 
+#include <cerrno>
+#include <cstring>
+
 #include "dpctl/report.hpp"
 #include "recorded.hpp"
 
@@ -151,14 +154,16 @@ TEST_F(HostileRecordTest, ForeignFilesAreNamed) {
             "ELF");
     foreign("b", "slurm-dp record 2\n");
     foreign("c", std::string(kRecordMagic));
+    foreign("cut", std::string(kRecordMagic.substr(0, kRecordMagic.size() - 1)));
     ASSERT_EQ(mkfifo((folder + "/d" + std::string(kRecordSuffix)).c_str(), 0600), 0);
     std::ofstream(folder + "/notes.txt") << "nobody looks at this";
     const auto read = records();
-    ASSERT_EQ(read.problems.size(), 4u);
+    ASSERT_EQ(read.problems.size(), 5u);
     EXPECT_NE(read.problems[0].find("not a record of slurm-dp"), std::string::npos);
     EXPECT_NE(read.problems[1].find("of a later version; read it with a newer slurm-dp"), std::string::npos);
     EXPECT_NE(read.problems[2].find("it has no beginning"), std::string::npos);
-    EXPECT_NE(read.problems[3].find("not a file"), std::string::npos);
+    EXPECT_NE(read.problems[3].find("cut at byte 17"), std::string::npos) << read.problems[3];
+    EXPECT_NE(read.problems[4].find("not a file"), std::string::npos);
 }
 
 TEST_F(HostileRecordTest, WhereNothingCanBeShownThatIsSaid) {
@@ -167,6 +172,11 @@ TEST_F(HostileRecordTest, WhereNothingCanBeShownThatIsSaid) {
     const auto nowhere = read_records({folder + "/nowhere"});
     ASSERT_FALSE(nowhere);
     EXPECT_NE(nowhere.error().message.find("there is no such directory or file"), std::string::npos);
+    std::filesystem::create_symlink("loop", folder + "/loop");
+    const auto out_of_reach = read_records({folder + "/loop/records"});
+    ASSERT_FALSE(out_of_reach);
+    EXPECT_NE(out_of_reach.error().message.find(std::strerror(ELOOP)), std::string::npos)
+        << out_of_reach.error().message;
 }
 
 TEST_F(HostileRecordTest, MissingAndDoubleNodesAreSaid) {

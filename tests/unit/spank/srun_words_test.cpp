@@ -8,6 +8,17 @@
 namespace dp::plugin {
 namespace {
 
+TEST(SrunWords, ProgramsThatAreNoRanks) {
+    for (const char* program : {"orted", "/usr/bin/prted", "./hydra_pmi_proxy"})
+        EXPECT_TRUE(is_mpi_launcher(program)) << program;
+    for (const char* program : {"", "/", "orted.sh", "my-orted", "orted/run"})
+        EXPECT_FALSE(is_mpi_launcher(program)) << program;
+    EXPECT_TRUE(asks_about_another_step("dpctl", "status"));
+    EXPECT_TRUE(asks_about_another_step("/usr/bin/dpctl", "top"));
+    EXPECT_FALSE(asks_about_another_step("dpctl", "doctor")) << "it compares the nodes of its own";
+    EXPECT_FALSE(asks_about_another_step("dpctl.py", "status"));
+}
+
 TEST(SrunWords, GresOfTheStepsOwn) {
     for (const char* word :
          {"--gres", "--gres=tile:4", "--gre=tile:4", "--gpus=1", "--gpus", "--gpus-per-node=1",
