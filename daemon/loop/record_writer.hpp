@@ -24,7 +24,7 @@ inline constexpr Time kRecordPatience{1000};
 
 class RecordWriter {
  public:
-    // `command`: a program with its arguments; it copies standard input to the file, and prints one line if it cannot.
+    // `command`: a program with its arguments; it brings standard input to the file, and prints one line if it cannot.
     // `on_failure`: once, with the reason; nothing is recorded from then on.
     RecordWriter(std::vector<std::string> command, std::function<void(const std::string& why)> on_failure,
                  Time patience = kRecordPatience);

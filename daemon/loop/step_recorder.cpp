@@ -37,7 +37,6 @@ StepRecorder::StepRecorder(const DaemonConfig& config, const std::string& secret
                            std::function<void(const std::string&)> on_failure)
     : gpus_(every(gpu_use_command(config.host, config.tiles_conf), *config.settings.record_interval)),
       writer_(writer_command(config, make_run_id(secret)), std::move(on_failure)) {
-    writer_.add(kRecordMagic);
     add(begin_entry(config, make_run_id(secret), DP_VERSION, unix_ms()));
 }
 

@@ -18,6 +18,8 @@
 
 #include "base/errno_text.hpp"
 #include "base/fd.hpp"
+#include "record/entries.hpp"
+#include "record/packing.hpp"
 
 namespace dp {
 namespace {
@@ -62,7 +64,9 @@ int write_record(const std::string& file) {
     int error = 0;
     Fd out = create(file, error);
     if (!out) return failed(file, error);
-    std::array<char, 65536> some{};
+    if (!write_all(out.get(), kRecordMagic)) return failed(file, errno);
+    RecordPacker packer;
+    std::array<char, 65536> some;
     SyncTimes times;
     const auto now = [] { return std::chrono::steady_clock::now(); };
     for (;;) {
@@ -75,9 +79,12 @@ int write_record(const std::string& file) {
         }
         const ssize_t size = read(STDIN_FILENO, some.data(), some.size());
         if (size < 0 && errno == EINTR) continue;
+        const bool is_end = size <= 0;
+        if (!write_all(out.get(),
+                       is_end ? packer.finish() : packer.pack({some.data(), static_cast<size_t>(size)})))
+            return failed(file, errno);
         // Some file systems say only then that they are full.
-        if (size <= 0) return close(out.release()) == 0 ? 0 : failed(file, errno);
-        if (!write_all(out.get(), {some.data(), static_cast<size_t>(size)})) return failed(file, errno);
+        if (is_end) return close(out.release()) == 0 ? 0 : failed(file, errno);
         times.written(now());
     }
 }

@@ -35,8 +35,8 @@ class SyncTimes {
     std::optional<Time> last_, due_;
 };
 
-// Standard input goes to this new file, in folders that are made. Returns the exit code: 1, with a line on standard output, if it cannot
-// be written.
+// Standard input, a record's entries, goes to this new file, packed behind kRecordMagic (record/packing.hpp), in folders that are
+// made. Returns the exit code: 1, with a line on standard output, if it cannot be written.
 int write_record(const std::string& file);
 
 }  // namespace dp

@@ -16,7 +16,9 @@
 
 namespace dp {
 
-inline constexpr std::string_view kRecordMagic = "slurm-dp record 1\n";
+// The first line of a file: what follows it is packed (record/packing.hpp), or, in an older one, plain.
+inline constexpr std::string_view kRecordMagic = "slurm-dp record 2\n",
+                                  kPlainRecordMagic = "slurm-dp record 1\n";
 // Of one entry, in bytes; longer ones are rejected.
 inline constexpr size_t kMaxRecordEntry = size_t{1} << 20;
 inline constexpr size_t kMaxRecordText = 2000;

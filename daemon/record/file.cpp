@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <span>
 #include <utility>
 
 #include "base/errno_text.hpp"
@@ -29,8 +30,11 @@ Try<RecordFile> RecordFile::open(const std::string& path) {
     while (file.bytes_.size() < kRecordMagic.size() && file.read_more()) {
     }
     constexpr std::string_view kAnyVersion = kRecordMagic.substr(0, kRecordMagic.rfind(' ') + 1);
-    if (file.bytes_.starts_with(kRecordMagic)) {
-        file.taken_ = kRecordMagic.size();
+    static_assert(kPlainRecordMagic.size() == kRecordMagic.size());
+    const bool is_packed = file.bytes_.starts_with(kRecordMagic);
+    if (is_packed || file.bytes_.starts_with(kPlainRecordMagic)) {
+        if (is_packed) file.unpacker_.emplace();
+        file.rewind();
         return file;
     }
     if (file.bytes_.empty()) return fail("empty");
@@ -43,30 +47,56 @@ Try<RecordFile> RecordFile::open(const std::string& path) {
 void RecordFile::rewind() {
     lseek(file_.get(), static_cast<off_t>(kRecordMagic.size()), SEEK_SET);
     bytes_.clear();
-    taken_ = 0;
-    offset_ = kRecordMagic.size();
+    packed_.clear();
+    taken_ = unpacked_ = 0;
+    offset_ = unpacker_ ? 0 : kRecordMagic.size();
     is_at_end_ = false;
+    if (unpacker_) unpacker_->reset();
     last_ms_ = 0;
     problem_.clear();
+}
+
+// Returns how many bytes there are more.
+size_t RecordFile::read_chunk(std::string& to) {
+    const size_t before = to.size();
+    to.resize(before + kChunk);
+    ssize_t size = 0;
+    do size = read(file_.get(), to.data() + before, kChunk);
+    while (size < 0 && errno == EINTR);
+    to.resize(before + static_cast<size_t>(std::max<ssize_t>(size, 0)));
+    return to.size() - before;
 }
 
 bool RecordFile::read_more() {
     bytes_.erase(0, taken_);
     offset_ += std::exchange(taken_, 0);
+    if (!unpacker_) {
+        is_at_end_ = read_chunk(bytes_) == 0;
+        return !is_at_end_;
+    }
     const size_t before = bytes_.size();
     bytes_.resize(before + kChunk);
-    ssize_t size = 0;
-    do size = read(file_.get(), bytes_.data() + before, kChunk);
-    while (size < 0 && errno == EINTR);
-    bytes_.resize(before + static_cast<size_t>(std::max<ssize_t>(size, 0)));
-    is_at_end_ = size <= 0;
-    return !is_at_end_;
+    size_t size = 0;
+    while (size == 0 && !is_at_end_) {
+        if (unpacked_ == packed_.size()) {
+            packed_.clear();
+            unpacked_ = 0;
+            is_at_end_ = read_chunk(packed_) == 0;
+        }
+        std::string_view packed = std::string_view(packed_).substr(unpacked_);
+        size = unpacker_->unpack(packed, std::span(bytes_).subspan(before));
+        unpacked_ = packed_.size() - packed.size();
+        is_at_end_ |= unpacker_->is_damaged();
+    }
+    bytes_.resize(before + size);
+    return size > 0;
 }
 
 const record::Entry* RecordFile::end(const std::string& why) {
     is_at_end_ = true;
     if (!why.empty())
-        problem_ = why + " at byte " + std::to_string(offset_ + taken_) + "; the rest is not shown";
+        problem_ = why + " at byte " + std::to_string(offset_ + taken_) +
+                   (unpacker_ ? " of what it unpacks to" : "") + "; the rest is not shown";
     bytes_.clear();
     taken_ = 0;
     return nullptr;
@@ -84,7 +114,10 @@ const record::Entry* RecordFile::next() {
             taken_ += *taken.size;
             return &entry_;
         }
-        if (is_at_end_ || !read_more()) return end(taken_ < bytes_.size() ? "cut" : "");
+        if (is_at_end_ || !read_more())
+            return end(unpacker_ && unpacker_->is_damaged() ? "damaged"
+                       : taken_ < bytes_.size()             ? "cut"
+                                                            : "");
     }
 }
 

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/failure.hpp"
 #include "base/fd.hpp"
 #include "record.pb.h"
+#include "record/packing.hpp"
 
 namespace dp {
 
@@ -29,14 +31,18 @@ class RecordFile {
 
  private:
     Fd file_;
+    std::optional<RecordUnpacker> unpacker_;  // of all but the first line
+    std::string packed_;
+    size_t unpacked_ = 0;  // of these
     std::string bytes_;
     size_t taken_ = 0;     // of these
-    uint64_t offset_ = 0;  // of the first of these in the file
+    uint64_t offset_ = 0;  // of the first of these in the file, or in what it unpacks to
     bool is_at_end_ = false;
     int64_t last_ms_ = 0;
     record::Entry entry_;
     std::string problem_;
 
+    size_t read_chunk(std::string& to);
     bool read_more();
     const record::Entry* end(const std::string& why);
 };

@@ -12,6 +12,7 @@ namespace {
 
 constexpr uint32_t kFewRanks = 64;  // ranks of a world
 constexpr uint32_t kRarely = 10;
+constexpr uint32_t kOften = 300;  // samples of a small world
 
 }  // namespace
 
@@ -38,7 +39,8 @@ void NewScalars::add_to(record::Sample& sample, std::span<const Rank> ranks, boo
             all.emplace_back(&rank, std::move(one));
         }
     }
-    const bool is_turn = !is_large_ || is_last || samples_++ % kRarely == 0 ||
+    const uint32_t number = samples_++;
+    const bool is_turn = (!is_large_ && number < kOften) || is_last || number % kRarely == 0 ||
                          std::ranges::any_of(ranks, [](const Rank& one) { return one.rank == 0; });
     std::map<uint64_t, OfProcess> seen;
     for (const Rank& rank : ranks) seen[rank.connection] = seen_[rank.connection];

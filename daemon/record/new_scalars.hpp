@@ -2,9 +2,8 @@
 //
 // What of the scalars that a node's ranks log (dp_log_scalar) becomes a part of a sample: each new value of the lowest rank that logs a name,
 // because ranks mostly log the same, and people look at the lowest one's; of the other ranks, that a value is NaN or infinite, or finite again.
-// In a large world, nodes without rank 0 have those of every 10th sample only: they are shown where rank 0 does not log the name, as in the last
-// stage of a pipeline. So a record of a node whose 8 ranks log two grows by 0.12 MB an hour, and one of 1,024 ranks by 1.6 (tests/bench/run
-// record). Pure.
+// Nodes without rank 0 have those of every 10th sample only, in a small world from the 300th on: they are shown where rank 0 does not
+// log the name, as in the last stage of a pipeline. Pure.
 #pragma once
 
 #include <array>
@@ -45,7 +44,7 @@ class NewScalars {
     using OfProcess = std::array<Seen, kMostScalars>;
     std::map<uint64_t, OfProcess> seen_;  // by connection
     bool is_large_ = false;
-    uint32_t samples_ = 0;
+    uint32_t samples_ = 0;  // of all generations
 };
 
 }  // namespace dp

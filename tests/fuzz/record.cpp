@@ -12,6 +12,8 @@
 #include "base/fd.hpp"
 #include "common/phase_page.hpp"
 #include "record/details.hpp"
+#include "record/entries.hpp"
+#include "record/packing.hpp"
 #include "record/run.hpp"
 #include "record/timeline.hpp"
 #include "target.hpp"
@@ -35,14 +37,17 @@ static void must_be_whole(const dp::RecordedRun& run) {
     }
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+// Returns how many of its entries can be read.
+static size_t check(std::string_view bytes) {
     using namespace dp;
-    google::protobuf::SetLogHandler(nullptr);
     const Fd file(memfd_create("record", MFD_CLOEXEC));
-    if (!file || write(file.get(), data, size) != static_cast<ssize_t>(size)) return 0;
+    if (!file || write(file.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
+        return 0;
     const auto records = read_records({"/proc/self/fd/" + std::to_string(file.get())});
     if (!records) return 0;
+    size_t entries = 0;
     for (const RecordedRun& run : records->runs) {
+        for (const NodeRecord& node : run.nodes) entries += node.entries;
         fuzz::must(run.environment.ranks.size() <= run.task_count(), "a task has one environment");
         for (const RunEvent& event : run.events)
             for (const RecordedCalls& calls : event.calls.stacks)
@@ -66,5 +71,19 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                    "the ledger sums to the allocated time");
         must_be_whole(run);
     }
+    return entries;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    using namespace dp;
+    google::protobuf::SetLogHandler(nullptr);
+    const std::string_view bytes = fuzz::text_of(data, size);
+    const size_t entries = check(bytes);
+    if (!bytes.starts_with(kPlainRecordMagic)) return 0;
+    RecordPacker packer;
+    std::string packed(kRecordMagic);
+    packed += packer.pack(bytes.substr(kPlainRecordMagic.size()));
+    packed += packer.finish();
+    fuzz::must(check(packed) == entries, "a packed record says the same");
     return 0;
 }

@@ -69,10 +69,14 @@ AdviceCase case_of(const Profile& profile, const ProfiledRun& run) {
     const Settings& training = run.prepared.options.training;
     AdviceCase now;
     now.step = profile.median;
+    // Of the usual step: a part is a mean, as its step's `seconds` are.
+    const auto of_step = [&](double part, double step) { return step > 0 ? part / step * now.step : 0; };
     // What the rank with the least has is not for a slower one.
     now.communication = now.step;
     for (const RankTimes& one : profile.ranks)
-        if (one.step > 0) now.communication = std::min(now.communication, one.communication);
+        if (one.step > 0)
+            now.communication = std::min(now.communication, of_step(one.communication, one.step));
+    now.load = of_step(profile.parts[static_cast<std::size_t>(Part::load)], profile.seconds);
     now.batch = training.batch;
     now.accumulate = training.accumulate;
     // Else each micro-batch has sums of its own.

@@ -16,9 +16,10 @@ constexpr std::int64_t kMostAccumulated = 64;
 
 using Rule = std::optional<Advice> (*)(const AdviceCase& now);
 
-// Of the whole step, if this rank's own part of it took as long.
-double step_with(const AdviceCase& now, double alone) {
-    return std::max(now.step - now.alone + alone, alone);
+// Of the whole step, if this rank's own part of it changes as the trials did, and so many times the data is loaded. A trial is not quite the training's
+// step: it repeats one batch, in other memory. What is so in both trials cancels, and neither adds to the step nor takes from it.
+double step_with(const AdviceCase& now, double alone, double data = 1) {
+    return now.communication + now.load * data + own_part(now) * alone / now.alone;
 }
 
 // "1.8x"
@@ -54,8 +55,8 @@ std::optional<Advice> threads(const AdviceCase& now) {
 std::optional<Advice> batch(const AdviceCase& now) {
     if (now.alone == 0) return std::nullopt;
     const auto best = best_of(now.other_batches, [&](const TimedChoice& one) {
-        return static_cast<double>(one.value) / static_cast<double>(now.batch) * now.step /
-               step_with(now, one.seconds);
+        const double times = static_cast<double>(one.value) / static_cast<double>(now.batch);
+        return times * now.step / step_with(now, one.seconds, times);
     });
     if (!best) return std::nullopt;
     const auto& [choice, gain] = *best;
@@ -90,7 +91,7 @@ std::optional<Advice> accumulate(const AdviceCase& now) {
 }
 
 std::optional<Advice> recompute(const AdviceCase& now) {
-    if (!now.without_recompute) return std::nullopt;
+    if (!now.without_recompute || now.alone == 0) return std::nullopt;
     const double gain = now.step / step_with(now, *now.without_recompute);
     if (gain < kWorthAWord) return std::nullopt;
     return Advice{fmt::format("memory: this fits without --recompute, which is {} as fast", factor(gain)),
@@ -100,6 +101,10 @@ std::optional<Advice> recompute(const AdviceCase& now) {
 }
 
 }  // namespace
+
+double own_part(const AdviceCase& now) {
+    return std::max(now.step - now.communication - now.load, 0.0);
+}
 
 std::vector<Advice> advice_for(const AdviceCase& now) {
     std::vector<Advice> all;

@@ -29,6 +29,7 @@ struct TimedChoice {
 struct AdviceCase {
     double step = 0;           // seconds, now
     double communication = 0;  // of them, in collectives that --accumulate has less often
+    double load = 0;           // of them, waiting for data
     std::int64_t batch = 1, accumulate = 1;
     std::int64_t most_accumulate = 1;  // that the data allows, where sums are made once for all micro-batches
     std::int64_t threads = 1;
@@ -38,6 +39,9 @@ struct AdviceCase {
     std::optional<double> without_recompute;  // seconds of a step of a rank alone, where it would fit
     std::string untried;                      // why not all was tried; "": it was
 };
+
+// Seconds of a step in which this rank neither communicates nor waits for data: what a trial of a rank alone takes.
+double own_part(const AdviceCase& now);
 
 // The largest gain first.
 std::vector<Advice> advice_for(const AdviceCase& now);

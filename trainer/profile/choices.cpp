@@ -15,7 +15,7 @@ constexpr double kSeconds = 0.3;       // of each trial
 constexpr double kLongStep = 1;        // seconds, beyond which nothing is tried
 constexpr double kUndisturbed = 0.85;  // of the time, this thread had a CPU
 constexpr double kNoMoreGain = 1.03;
-// A trial whose step takes this part more or less than the training's, without communication, says nothing about it.
+// A trial whose step takes this part more or less than the training's own part of it says nothing about it.
 constexpr double kUnlike = 0.35;
 
 // Why it was not measured is the error's message.
@@ -72,7 +72,7 @@ Result<void> try_all(const TriedTraining& training, AdviceCase& now) {
     if (estimate_memory(memory).total() > training.available)
         return fail(Fault::device, "memory does not suffice to try others");
     const double alone = DP_TRY(seconds_of(training, training.trial.settings, training.trial.shape));
-    const double own = now.step - now.communication;
+    const double own = own_part(now);
     if (std::abs(alone - own) > kUnlike * own)
         return fail(Fault::device, "a step tried alone took {:.3g} ms, and {:.3g} ms in the training",
                     alone * 1e3, own * 1e3);

@@ -10,6 +10,8 @@
 
 #include "common/read_file.hpp"
 #include "loop/write_record.hpp"
+#include "record/entries.hpp"
+#include "record/packing.hpp"
 #include "server_test.hpp"
 
 namespace dp {
@@ -105,6 +107,15 @@ class WriteRecordTest : public RecordWriterTest {
     std::vector<std::string> writing(const std::string& path) const {
         return {DP_TEST_DAEMON, "write-record", path};
     }
+    // What it has written, unpacked; "" if there is nothing yet.
+    static std::string unpacked(const std::string& path) {
+        const std::string written = read_file(path);
+        if (!written.starts_with(kRecordMagic)) return "";
+        std::string bytes(10'000, '\0');
+        std::string_view packed = std::string_view(written).substr(kRecordMagic.size());
+        bytes.resize(RecordUnpacker().unpack(packed, bytes));
+        return bytes;
+    }
     void write(const std::string& path, const std::string& bytes) {
         RecordWriter writer(writing(path), on_failure(), kLong);
         writer.add(bytes);
@@ -116,7 +127,7 @@ class WriteRecordTest : public RecordWriterTest {
 TEST_F(WriteRecordTest, MakesItsFolders) {
     const std::string folder = file + ".d";
     write(folder + "/one/two/record", "all of it");
-    EXPECT_EQ(read_file(folder + "/one/two/record"), "all of it");
+    EXPECT_EQ(unpacked(folder + "/one/two/record"), "all of it");
     EXPECT_TRUE(failures.empty());
     std::filesystem::remove_all(folder);
 }
@@ -148,11 +159,11 @@ TEST_F(WriteRecordTest, GoesOnWhenItsStepIsToldToEnd) {
     RecordWriter writer(writing(file), on_failure(), kLong);
     writer.start(base.get());
     writer.add("before ");
-    ASSERT_TRUE(run([&] { return read_file(file) == "before "; }));
+    ASSERT_TRUE(run([&] { return unpacked(file) == "before "; }));
     for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) kill(writer.pid(), signal);
     writer.add("after");
     writer.finish();
-    EXPECT_EQ(read_file(file), "before after");
+    EXPECT_EQ(unpacked(file), "before after");
 }
 
 TEST(SyncTimes, AtOnceButNotTwiceWithinHalfASecond) {

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "common/read_file.hpp"
 #include "dpctl/report.hpp"
 #include "recorded.hpp"
 
@@ -51,8 +52,43 @@ TEST(RecordEntries, ALengthThatCannotBeIsNone) {
     EXPECT_EQ(take_entry(std::string("\x02\xff\xff", 3)).size, 0u) << "no entry";
 }
 
-TEST_F(HostileRecordTest, OfACutFileTheRestIsShown) {
+TEST_F(HostileRecordTest, OfACutPackedFileTheRestIsShown) {
     RecordedFile file(folder, 0, 1);
+    file.generation(0, 0, {0}, 1).note(1000, "seen");
+    const auto whole = std::filesystem::file_size(file.path());
+    EXPECT_TRUE(records().problems.empty()) << "the step still runs";
+    EXPECT_EQ(records().runs[0].events.size(), 1u) << "what was written last can be read at once";
+    file.note(2000, "not seen").end(3000);
+    std::filesystem::resize_file(file.path(), whole + 6);
+    EXPECT_EQ(records().runs.at(0).events.size(), 1u);
+    EXPECT_NE(only_problem().find("cut at byte "), std::string::npos) << only_problem();
+    EXPECT_NE(only_problem().find(" of what it unpacks to"), std::string::npos) << only_problem();
+}
+
+TEST_F(HostileRecordTest, WhereAPackedFileIsDamagedWhatCameBeforeIsShown) {
+    RecordedFile file(folder, 0, 1);
+    file.generation(0, 0, {0}, 1).note(1000, "seen");
+    std::ofstream(file.path(), std::ios::binary | std::ios::app) << std::string(8, '\xff');
+    EXPECT_NE(only_problem().find("damaged at byte"), std::string::npos) << only_problem();
+    EXPECT_EQ(records().runs[0].events.size(), 1u);
+}
+
+TEST_F(HostileRecordTest, WithAnyByteDamagedItIsReadOrRefused) {
+    RecordedFile file(folder, 0, 2);
+    file.generation(0, 0, {0, 1})
+        .sample(1000, [](record::Sample& sample) { sample.add_compute_ms(1000); })
+        .end(1100);
+    const std::string good = read_file(file.path());
+    for (size_t i = 0; i < good.size(); ++i) {
+        std::string bad = good;
+        bad[i] = static_cast<char>(bad[i] ^ 0x55);
+        std::ofstream(file.path(), std::ios::binary) << bad;
+        if (const auto read = read_records({folder}); read) timeline();
+    }
+}
+
+TEST_F(HostileRecordTest, OfACutFileTheRestIsShown) {
+    RecordedFile file(folder, 0, 1, RecordedFile::Format::plain);
     file.generation(0, 0, {0}, 1).note(1000, "seen");
     const auto whole = std::filesystem::file_size(file.path());
     file.note(2000, "not seen").end(3000);
@@ -66,16 +102,18 @@ TEST_F(HostileRecordTest, OfACutFileTheRestIsShown) {
 }
 
 TEST_F(HostileRecordTest, CutAnywhereItIsReadOrRefused) {
-    RecordedFile file(folder, 0, 2);
-    file.generation(0, 0, {0, 1})
-        .moment(10, record::Moment::STARTED, 1)
-        .sample(1000, [](record::Sample& sample) { sample.add_compute_ms(1000); })
-        .end(1100);
-    for (auto size = std::filesystem::file_size(file.path()); size > 0; --size) {
-        std::filesystem::resize_file(file.path(), size - 1);
-        if (const auto read = read_records({folder}); read) timeline();
+    for (const auto format : {RecordedFile::Format::packed, RecordedFile::Format::plain}) {
+        RecordedFile file(folder, 0, 2, format);
+        file.generation(0, 0, {0, 1})
+            .moment(10, record::Moment::STARTED, 1)
+            .sample(1000, [](record::Sample& sample) { sample.add_compute_ms(1000); })
+            .end(1100);
+        for (auto size = std::filesystem::file_size(file.path()); size > 0; --size) {
+            std::filesystem::resize_file(file.path(), size - 1);
+            if (const auto read = read_records({folder}); read) timeline();
+        }
+        EXPECT_NE(why_not().find("empty"), std::string::npos);
     }
-    EXPECT_NE(why_not().find("empty"), std::string::npos);
 }
 
 TEST_F(HostileRecordTest, BehindBytesThatAreNoEntryNothingIsBelieved) {
@@ -152,7 +190,7 @@ TEST_F(HostileRecordTest, ForeignFilesAreNamed) {
     foreign("a",
             "\x7f"
             "ELF");
-    foreign("b", "slurm-dp record 2\n");
+    foreign("b", "slurm-dp record 3\n");
     foreign("c", std::string(kRecordMagic));
     foreign("cut", std::string(kRecordMagic.substr(0, kRecordMagic.size() - 1)));
     ASSERT_EQ(mkfifo((folder + "/d" + std::string(kRecordSuffix)).c_str(), 0600), 0);

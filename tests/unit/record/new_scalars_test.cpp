@@ -90,6 +90,21 @@ TEST_F(NewScalarsTest, OfALargeWorldsOtherNodesOnlyNowAndThen) {
     EXPECT_EQ(told(), Told{"0/0=:1"}) << "a number again: at once";
 }
 
+TEST_F(NewScalarsTest, OfASmallWorldsOtherNodesOftenInTheBeginning) {
+    const auto seen_in = [this](uint64_t from, uint64_t until) {
+        size_t seen = 0;
+        for (uint64_t step = from; step < until; ++step) {
+            log_scalar(pages[0], "loss", 3, step);
+            seen += told().size();
+        }
+        return seen;
+    };
+    scalars.begin_generation(8);
+    EXPECT_EQ(seen_in(0, 300), 300u) << "five minutes";
+    scalars.begin_generation(8);
+    EXPECT_EQ(seen_in(300, 1000), 70u) << "also of the next generation";
+}
+
 TEST_F(NewScalarsTest, ARankThatEndsLeavesNothingForLater) {
     scalars.begin_generation(65);
     log_scalar(pages[0], "loss", 3, 1);

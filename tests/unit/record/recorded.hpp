@@ -9,10 +9,12 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "record/entries.hpp"
+#include "record/packing.hpp"
 #include "record/run.hpp"
 #include "record/timeline.hpp"
 
@@ -20,12 +22,16 @@ namespace dp {
 
 class RecordedFile {
  public:
+    // Those that are written now, and older ones, which begin with another line.
+    enum class Format { packed, plain };
     // The file of a node with so many tasks.
     RecordedFile(const std::string& folder, uint32_t node, uint32_t tasks, uint32_t nodes = 1,
-                 int64_t unix_ms = 1'000'000'000'000, const std::string& run = "0123456789abcdef")
+                 int64_t unix_ms = 1'000'000'000'000, const std::string& run = "0123456789abcdef",
+                 Format format = Format::packed)
         : path_(folder + "/node" + std::to_string(node) + std::string(kRecordSuffix)),
           out_(path_, std::ios::binary) {
-        out_ << kRecordMagic;
+        if (format == Format::packed) packer_.emplace();
+        out_ << (packer_ ? kRecordMagic : kPlainRecordMagic);
         record::Entry entry;
         auto& begin = *entry.mutable_begin();
         begin.set_run(run);
@@ -38,13 +44,14 @@ class RecordedFile {
         add(0, std::move(entry));
     }
 
+    RecordedFile(const std::string& folder, uint32_t node, uint32_t tasks, Format format)
+        : RecordedFile(folder, node, tasks, 1, 1'000'000'000'000, "0123456789abcdef", format) {}
+
     const std::string& path() const { return path_; }
 
     RecordedFile& add(int64_t at_ms, record::Entry entry) {
         entry.set_at_ms(at_ms);
-        out_ << bytes_of(entry);
-        out_.flush();
-        return *this;
+        return raw(bytes_of(entry));
     }
     RecordedFile& generation(int64_t at_ms, uint32_t number, const std::vector<uint32_t>& ranks,
                              uint32_t world_size = 2) {
@@ -89,7 +96,7 @@ class RecordedFile {
         return add(at_ms, std::move(entry));
     }
     RecordedFile& raw(const std::string& bytes) {
-        out_ << bytes;
+        out_ << (packer_ ? packer_->pack(bytes) : bytes);
         out_.flush();
         return *this;
     }
@@ -97,6 +104,7 @@ class RecordedFile {
  private:
     std::string path_;
     std::ofstream out_;
+    std::optional<RecordPacker> packer_;
 };
 
 class RecordTest : public testing::Test {

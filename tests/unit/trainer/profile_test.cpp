@@ -471,6 +471,7 @@ TEST(Advice, IsSilentWhereThereIsNothingToGain) {
     now.communication = 0.005;
     now.without_recompute = 0.097;
     EXPECT_TRUE(advice_for(now).empty());
+    now = usual();
     now.most_accumulate = 1;  // alone, or with sums in order
     now.communication = 0.09;
     EXPECT_TRUE(advice_for(now).empty());
@@ -488,7 +489,8 @@ TEST(Advice, OfThreadsIsTheLeastOfNearlyTheBest) {
 
 TEST(Advice, OfABatchCountsWhatDoesNotGrowWithIt) {
     AdviceCase now = usual();
-    now.step = 0.2;  // 0.1 of them with the other ranks
+    now.step = 0.2;
+    now.communication = 0.1;
     now.other_batches = {{32, 0.1}, {64, 0.2}, {128, 0.4}};
     const auto advice = advice_for(now);
     ASSERT_EQ(advice.size(), 1u);
@@ -496,6 +498,36 @@ TEST(Advice, OfABatchCountsWhatDoesNotGrowWithIt) {
     EXPECT_EQ(advice[0].options, std::vector<std::string>{"--batch-size=128"});
     EXPECT_NEAR(advice[0].gain, 3.2, 1e-9);
     EXPECT_THAT(advice[0].text, HasSubstr("batch: 16 of 1024 possible: 128 gives"));
+}
+
+// Its steps repeat one batch, whose data is in the caches, in a process whose memory is another; what is so in all trials is no gain.
+TEST(Advice, ATrialThatIsSlowerOrFasterThanTheTrainingPredictsTheSame) {
+    for (const double unlike : {1.0, 1.34, 0.7}) {
+        AdviceCase now = usual();
+        now.alone = unlike * now.step;
+        now.other_batches = {{64, 4 / 2.18 * now.alone}};
+        now.other_threads = {{4, now.alone / 1.6}};
+        now.without_recompute = now.alone / 1.3;
+        const auto advice = advice_for(now);
+        ASSERT_EQ(advice.size(), 3u) << unlike;
+        EXPECT_NEAR(advice[0].gain, 2.18, 1e-9) << "a batch of 64, " << unlike;
+        EXPECT_NEAR(advice[1].gain, 1.6, 1e-9) << "4 threads, " << unlike;
+        EXPECT_NEAR(advice[2].gain, 1.3, 1e-9) << "without recomputing, " << unlike;
+    }
+}
+
+// More samples are more data to wait for; threads change nothing about that.
+TEST(Advice, TheWaitForDataGrowsWithTheBatchAlone) {
+    AdviceCase now = usual();
+    now.step = 0.1;
+    now.load = 0.02;
+    now.alone = 0.08;
+    now.other_batches = {{64, 0.16}};
+    now.other_threads = {{4, 0.04}};
+    const auto advice = advice_for(now);
+    ASSERT_EQ(advice.size(), 2u);
+    EXPECT_NEAR(advice[0].gain, 4 * 0.1 / (4 * 0.02 + 0.16), 1e-9) << "a batch of 64";
+    EXPECT_NEAR(advice[1].gain, 0.1 / (0.02 + 0.04), 1e-9) << "4 threads";
 }
 
 TEST(Advice, OfCommunicationIsToSumLessOften) {
