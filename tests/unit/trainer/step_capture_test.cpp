@@ -113,8 +113,8 @@ std::optional<std::uint64_t> launches() {
     return said();
 }
 
-// No graph's node can be set to other memory of a library's call, so it is made by itself until it stays there. Twice, as a model does
-// that goes back to what it had.
+// No graph's node can be set to other memory of a library's call, so it is made by itself until it stays there. Twice, as a model
+// does that goes back to what it had.
 TEST_P(StepCaptureTest, CapturesAgainWhatALibraryIsCalledWithOnceItStays) {
     auto* const steps = dynamic_cast<StepCapture*>(&device());
     if (steps == nullptr) GTEST_SKIP() << "this device captures nothing";

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What puts accesses of different blocks of a kernel in order: a thread's fence before its atomic, and another thread's atomic on the
-// same number after it. What the first one could see at its fence, the other one sees from its atomic on: by volatile reads at once, by
-// others once it, or a thread that comes after it, has had a fence, for a cache may still have what was there before. Writes and
-// atomics need none: they follow from what the atomic has said. That a thread accessed something after its fence, and not before, is
-// known from its block's next barrier or its warp's next exchange on.
+// What puts accesses of different blocks of a kernel in order: a thread's fence before its atomic, and another thread's atomic on
+// the same number after it. What the first one could see at its fence, the other one sees from its atomic on: by volatile reads at
+// once, by others once it, or a thread that comes after it, has had a fence, for a cache may still have what was there before.
+// Writes and atomics need none: they follow from what the atomic has said. That a thread accessed something after its fence, and
+// not before, is known from its block's next barrier or its warp's next exchange on.
 #pragma once
 
 #include <cstdint>
