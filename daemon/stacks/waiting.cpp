@@ -97,6 +97,14 @@ bool waits_for_own_thread(const Frame& frame) {
            (frame.file.ends_with(kFutures) && frame.function.ends_with("result"));
 }
 
+// Of what C++ waits for an atomic with: it says nothing of what is waited for.
+bool says_nothing(const Frame& frame) {
+    // A template's name begins with what it returns.
+    const std::string_view name =
+        std::string_view(frame.function).substr(0, frame.function.find_first_of("<("));
+    return name == "syscall" || name.starts_with("std::") || name.find(" std::") != name.npos;
+}
+
 std::string in_words(const Frame& frame) {
     const std::string_view file = std::string_view(frame.file).substr(frame.file.rfind('/') + 1);
     return frame.line == 0 ? fmt::format("{} ({})", frame.function, file)
@@ -151,6 +159,7 @@ Doing doing_of(const ThreadStack& thread) {
         return doing;
     }
     if (own == frames.end()) own = first_of(PythonFile::package);
+    if (own == frames.end()) own = std::ranges::find_if_not(frames, says_nothing);
     if (own == frames.end()) own = frames.begin();
     doing.where = in_words(*own);
     if (own != frames.begin()) doing.where += ", in " + frames.front().function;

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import subprocess
 import threading
 import time
 
@@ -65,3 +66,40 @@ def test_a_shell_script(cluster):
     cluster.run("rm -rf hang-fifos; mkdir hang-fifos; for i in 0 1 2 3; do mkfifo hang-fifos/$i; done", cwd="/home/alice", check=True)
     lines = lines_of(*start(cluster, "sh", "-c", "if test $RANK = 3; then sleep 1000; true; else read answer < hang-fifos/$RANK; fi"))
     assert len(lines) == 1 and re.match(NO_PROGRESS + r"rank 3 on node02 is in .*; ranks 0-2 on node\[01-02\] are in .*; ending the step", lines[0]), lines
+
+
+# As a file system would that no longer answers, but for one rank and for the thread beside the training alone: what that writes is not taken.
+NO_ANSWER = """#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+ssize_t write(int file, const void* from, size_t bytes) {
+    const char* const rank = getenv("DP_RANK");
+    if (rank != NULL && strcmp(rank, "3") == 0 && gettid() != getpid()) {
+        char link[64], name[1000] = "";
+        strcpy(link, "/proc/self/fd/");
+        char digits[16];
+        int count = 0;
+        for (int left = file; count == 0 || left > 0; left /= 10) digits[count++] = (char)('0' + left % 10);
+        for (size_t end = strlen(link); count > 0; link[end] = 0) link[end++] = digits[--count];
+        if (readlink(link, name, sizeof name - 1) > 0 && strstr(name, "/saved/") != NULL) open("/home/alice/no-answer", O_RDONLY);
+    }
+    return syscall(SYS_write, file, from, bytes);
+}
+"""
+
+
+def test_a_checkpoint_that_is_written_in_the_background_and_never_ends(cluster, tmp_path):
+    """Named is who waits for its own write, and not those that wait for it."""
+    (tmp_path / "no-answer.c").write_text(NO_ANSWER, encoding="ascii")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", cluster.host_path("/home/alice/no-answer.so"), "no-answer.c"], cwd=tmp_path, check=True)
+    cluster.run("rm -rf saved no-answer; mkdir saved && mkfifo no-answer", cwd="/home/alice", check=True)
+    lines = lines_of(*start(cluster, "env", "LD_PRELOAD=/home/alice/no-answer.so", TRAINER, "--model=linear", "--device=cpu", "--steps=100000000",
+                            "--batch-size=8", "--no-cache", "--checkpoint-dir=/home/alice/saved", "--save-interval=20", "--async-save"))
+    verdicts = [line for line in lines if "no progress" in line]
+    assert len(verdicts) == 1, lines
+    assert re.match(NO_PROGRESS + r"rank 3 on node02 is in dp::trainer::Checkpoint(er|ing)::finish\b.* \(trainer\), in syscall;", verdicts[0]), verdicts
+    assert re.search(r"; ranks? 0[^;]* waits? in .*; rank 2 on node02 waits in ", verdicts[0]), verdicts

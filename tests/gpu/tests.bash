@@ -76,6 +76,9 @@ speed_line() { # speed_line WHO SAMPLES_PER_SECOND BYTES FLOPS_PER_TOKEN BATCH
         printf "  %-32s %8d %12.0f %8.1f %10.1f\n", who, batch, rate * 1024, 100 * rate * 1024 * flops / peak, bytes / 2^30 }'
 }
 
+# attention_times NAME: what `trainer compile` said in that log of each pass, "attention 64 12 1024 64: ours: cuDNN takes ...".
+attention_times() { grep -E '^(the gradient of )?attention( [0-9]+){4}: ' "$work/$1.log" | sed 's/^/  /'; }
+
 # GPT-2 124M, sequences of 1024, bf16: the largest of these batches that fits. One rank, so that the peer needs no more.
 gpt_speed() {
     local large batch rate flops python theirs="PyTorch: not installed here, or without CUDA"
@@ -111,6 +114,7 @@ gpt_speed() {
     speed_line "slurm-dp" "$rate" "$(field speed memory_peak_bytes)" "$flops" "$batch"
     echo "$theirs"
     echo "  a step of slurm-dp: $(grep -m1 'not tuned' "$work/compile.log" | tr -s ' ' || echo "not tuned: $(tail -1 "$work/compile.log")")"
+    attention_times compile
     echo
     pass "$(awk "BEGIN { printf \"%.0f\", $rate * 1024 }") tokens/s"
 }
@@ -125,6 +129,46 @@ unit_tests() {
     fi
 }
 gpu_test "unit tests of the CUDA device" unit_tests
+
+# Against float64, and twice; whichever way is faster here.
+attention_by_cudnn() {
+    if ! ours env DP_TESTS_REQUIRE_CUDA=1 timeout 120 "$bin/trainer-tests" --gtest_filter='AttentionByCudnn.*' > "$work/attention.log" 2>&1; then
+        miss "$(grep -A 8 -E 'Failure' "$work/attention.log" | head -40)"
+    elif grep -q '^\[  SKIPPED \]' "$work/attention.log"; then
+        skip "$(attention_times attention | head -2 | tr -s ' \n' ' ')"
+    else
+        attention_times attention
+        pass "$(sed -n 's/^\[  PASSED  \] //p' "$work/attention.log"), $(attention_times attention | grep -c 'cuDNN takes') passes by cuDNN"
+    fi
+}
+gpu_test "attention by cuDNN: numbers and bits" attention_by_cudnn
+
+# What compile chooses is what a training does: it comes to the same bits twice, and to the steps of our kernels but for rounding.
+attention_chosen() {
+    local run near_loss=0.003 cache options
+    head -c 12000 "$here/tests.bash" > "$work/short.txt"
+    ours "$bin/trainer" prepare --text "$work/short.txt" --tokenizer=bytes --output "$work/short-tokens" > "$work/prepare-short.log" 2>&1
+    options=(--model=gpt --num-layers=1 --hidden-size=48 --num-attention-heads=2 --seq-length=40 --batch-size=4 --samples=60 --steps=8 --epochs=8
+        --data-dir "$work/short-tokens" --precision=bf16 --device=cuda)
+    ours timeout 120 "$bin/trainer" compile "${options[@]}" --cache-dir "$work/attention-cache" > "$work/attention-compile.log" 2>&1
+    if [ "$(attention_times attention-compile | wc -l)" != 2 ]; then
+        miss "compile says nothing of a choice: $(tail_of attention-compile)"
+        return
+    fi
+    for run in one two without; do
+        cache=$work/attention-cache
+        [ $run != without ] || cache=$work/no-cache
+        train "attention-$run" 1 "${options[@]}" --cache-dir "$cache"
+    done
+    if [ -n "$(field attention-one parameters_hash)" ] && [ "$(field attention-one parameters_hash)" = "$(field attention-two parameters_hash)" ] &&
+        close "$(field attention-one final_loss)" "$(field attention-without final_loss)" $near_loss; then
+        attention_times attention-compile
+        pass "loss $(field attention-one final_loss), without a plan $(field attention-without final_loss); parameters $(field attention-one parameters_hash)"
+    else
+        miss "parameters $(field attention-one parameters_hash) and $(field attention-two parameters_hash), loss $(field attention-one final_loss), without a plan $(field attention-without final_loss): $(tail_of attention-one)"
+    fi
+}
+gpu_test "attention by cuDNN: compile's choice" attention_chosen
 
 ffn_on_gpu() {
     local code accuracy

@@ -76,9 +76,10 @@ Result<void> make_plan(const Prepared& prepared, const LaunchContext& here, Comp
         choices.measure(true);
         const auto tuned = DP_TRY(time_steps(trial, *fresh.device, kSeconds));
         choices.measure(false);
-        // The device explains a choice that it had to make: "ours: why".
+        // A device explains some of its choices: "ours: why".
         for (const auto& [what, choice] : choices.all())
-            if (choice.starts_with("ours: ")) told.notes.push_back(fmt::format("{}: {}", what, choice));
+            if (choice.starts_with("ours: ") || choice.starts_with("cudnn "))
+                told.notes.push_back(fmt::format("{}: {}", what, choice));
         if (choices.all().empty() || tuned.seconds >= plan.plain_seconds) return {};
         plan.step_seconds = tuned.seconds;
         plan.choices = choices;

@@ -64,6 +64,15 @@ TEST(Waiting, WhoWaitsForOthersAndWhere) {
          "batch (train.py:5), in clock_nanosleep"},
         {{{"all_reduce", "/home/alice/train.py", 4}, kMain}, false, "all_reduce (train.py:4)"},
         {{kSleep, {"main", "/home/alice/program", 0}}, false, "clock_nanosleep (libc.so.6)"},
+        // An atomic's wait says nothing of what for.
+        {{{"syscall", "libc.so.6", 0},
+          {"void std::__atomic_wait_address_v<bool, std::__atomic_base<bool>::wait>(bool const*)", "trainer",
+           0},
+          {"dp::trainer::Checkpointer::finish", "trainer", 0},
+          {"main", "trainer", 0}},
+         false,
+         "dp::trainer::Checkpointer::finish (trainer), in syscall"},
+        {{{"syscall", "libc.so.6", 0}}, false, "syscall (libc.so.6)"},
         {{}, false, "no Python code: it begins, or ends"},
     };
     for (const auto& one : cases) {

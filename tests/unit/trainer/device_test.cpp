@@ -646,6 +646,9 @@ TEST_P(DeviceTest, CountsTheMemoryThatItsOperationsTakeAndKnowsItBefore) {
     const bool is_emulated = device().description().find("emulated") != std::string::npos;
     EXPECT_NEAR(static_cast<double>(*device().available_memory(1)), static_cast<double>(before.value_or(0)),
                 is_emulated ? 0 : 256 << 20);
+    // Before the steps: to grow it, cudaFree waits for all that is queued.
+    device().reserve_convolution_scratch(at_first + (64 << 20));
+    EXPECT_GE(device().memory().held(), tensors + (64 << 20)) << "what is reserved is taken at once";
 }
 
 INSTANTIATE_ON_EACH_DEVICE(DeviceTest);

@@ -2,6 +2,7 @@
 #include "trainer/devices/cuda/cudnn_attention.hpp"
 
 #include <array>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -9,14 +10,14 @@
 #include "trainer/base/bfloat16.hpp"
 #include "trainer/devices/cuda/cudnn_attention_choice.hpp"
 #include "trainer/devices/cuda/cudnn_library.hpp"
-#include "trainer/devices/cuda/stream_timer.hpp"
 
 namespace dp::trainer {
 namespace {
 
 // Hidden scores may be -infinity since then, and scratch need not be cleared (cudnn-frontend 1.23, attn_score_modifiers.h).
 constexpr std::size_t kOldest = 91000;
-// A choice; with ": " and why behind it where cuDNN cannot be taken, which `trainer compile` prints.
+// A choice begins with who is chosen. What `trainer compile` prints of it stands behind ": ": what both take, or why cuDNN's way
+// cannot be taken.
 constexpr std::string_view kOurs = "ours";
 // Our kernels and cuDNN's round weights and gradients of scores to bf16 in other places: some 0.4 % of a result. Sums are all in
 // f32; what they differ by scales all weights of a query in the backward pass.
@@ -31,6 +32,17 @@ std::string choice_of(const AttentionShape& shape, AttentionPass pass) {
     for (const std::int64_t number : {shape.sequences, shape.heads, shape.sequence, shape.size})
         name += " " + std::to_string(number);
     return name;
+}
+
+std::string chosen_by(const std::string& choice) {
+    return choice.substr(0, choice.find(": "));
+}
+
+std::string text_of(const Times& times) {
+    std::array<char, 100> text{};
+    std::snprintf(text.data(), text.size(), "cuDNN takes %.3f ms, our kernels %.3f ms",
+                  static_cast<double>(times.one), static_cast<double>(times.other));
+    return text.data();
 }
 
 // Of another version the plan may be another one.
@@ -141,8 +153,8 @@ cudnnStatus_t CudnnAttention::queue(const AttentionShape& shape, const Planned& 
     return CUDNN_STATUS_SUCCESS;
 }
 
-Try<bool> CudnnAttention::compare(const AttentionShape& shape, AttentionPass pass, const Tensors& t,
-                                  const Places& places, const std::function<void()>& ours) {
+Try<Times> CudnnAttention::compare(const AttentionShape& shape, AttentionPass pass, const Tensors& t,
+                                   const Places& places, const std::function<void()>& ours) {
     const Planned& found = planned(shape, pass);
     if (!found.plan) return dp::fail(found.why_not);
     struct Result {
@@ -223,16 +235,16 @@ Try<bool> CudnnAttention::compare(const AttentionShape& shape, AttentionPass pas
                 return dp::fail("its numbers are not those of our kernels (they differ by " +
                                 std::to_string(100 * agreement.apart()) + " %)");
     }
-    const bool is_taken = has_run && is_faster(theirs, with_ours, device_.stream());
+    const Times times = has_run ? times_of(theirs, with_ours, device_.stream()) : Times{};
     if (!has_run) return cannot_run();
-    return is_taken;
+    return times;
 }
 
 std::string CudnnAttention::choice(const AttentionShape& shape, AttentionPass pass, const Tensors& tensors,
                                    const Places& places, const std::function<void()>& ours) {
-    const auto is_faster = compare(shape, pass, tensors, places, ours);
-    if (!is_faster) return std::string(kOurs) + ": cuDNN's way is not taken: " + is_faster.error().message;
-    return *is_faster ? by_cudnn() : std::string(kOurs);
+    const auto times = compare(shape, pass, tensors, places, ours);
+    if (!times) return std::string(kOurs) + ": cuDNN's way is not taken: " + times.error().message;
+    return (times->is_one_faster() ? by_cudnn() : std::string(kOurs)) + ": " + text_of(*times);
 }
 
 bool CudnnAttention::run(const Attention& a, AttentionPass pass, const Tensors& t,
@@ -246,7 +258,7 @@ bool CudnnAttention::run(const Attention& a, AttentionPass pass, const Tensors& 
     if (choices.is_measuring() && !choices.find(name))
         choices.set(name, choice(shape, pass, t, places, ours));
     const auto chosen = choices.find(name);
-    if (!chosen || chosen->starts_with(kOurs) || *chosen != by_cudnn()) return false;
+    if (!chosen || chosen_by(*chosen) == kOurs || chosen_by(*chosen) != by_cudnn()) return false;
     const Planned& found = planned(shape, pass);
     if (!found.plan) {  // with our kernels this rank would be slower, and another run's bits others
         device_.keep_failure(std::string("`trainer compile` chose cuDNN for ") + name_of(pass) +

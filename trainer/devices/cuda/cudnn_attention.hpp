@@ -17,6 +17,7 @@
 
 #include "trainer/devices/cuda/attention_graph.hpp"
 #include "trainer/devices/cuda/cuda_device.hpp"
+#include "trainer/devices/cuda/stream_timer.hpp"
 
 namespace dp::trainer {
 
@@ -59,9 +60,9 @@ class CudnnAttention {
     // What is to be stored; measured.
     std::string choice(const AttentionShape& shape, AttentionPass pass, const Tensors& tensors,
                        const Places& places, const std::function<void()>& ours);
-    // Whether cuDNN is faster. A failure says why it cannot be taken.
-    Try<bool> compare(const AttentionShape& shape, AttentionPass pass, const Tensors& tensors,
-                      const Places& places, const std::function<void()>& ours);
+    // What cuDNN's way and ours take. A failure says why cuDNN's cannot be taken.
+    Try<Times> compare(const AttentionShape& shape, AttentionPass pass, const Tensors& tensors,
+                       const Places& places, const std::function<void()>& ours);
 };
 
 }  // namespace dp::trainer

@@ -71,10 +71,14 @@ class NcclCommunicator final : public Communicator {
         }
         comm_ = DP_TRY(open(context, group_.name));
         ticket_ = device_.make(Type::i64, {1});
-        // NCCL allocates what its algorithms need with the first sums for which it takes them: before anybody reads how much memory
-        // is left.
-        large_ = device_.make(Type::f32, {kLargeSum});
+        // NCCL allocates what an algorithm needs when it first takes it: now, before anybody reads how much memory is left. Measured is
+        // so what large and small sums, gathers, scatters and broadcasts take; that it takes the same algorithm for each of them
+        // later, whatever their length, is assumed.
+        large_ = device_.make(Type::f32, {kLargeSum / size_ * size_});
         DP_TRY(queue(large_, Reduction::sum, device_.stream()));
+        DP_TRY(gather(large_));
+        DP_TRY(reduce_scatter(large_));
+        DP_TRY(broadcast(large_, 0));
         DP_TRY(confirm());
         large_ = {};
         for (const auto& [link, name, closes_ring] : kStageLinks) {

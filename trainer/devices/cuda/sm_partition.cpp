@@ -4,6 +4,10 @@
 #include <vector>
 
 namespace dp::trainer {
+
+// The header of CUDA 12.4 has neither the streams of green contexts nor how many SMs a part has at least; the others before 13 have
+// not been looked at.
+#if CUDART_VERSION >= 13000
 namespace {
 
 // Functions of the loaded driver, which may be older than these calls; nothing is linked against it.
@@ -90,6 +94,15 @@ SmPartition::~SmPartition() {
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
     if (context_ != nullptr) the_driver().cuGreenCtxDestroy(context_);
 }
+
+#else
+
+Try<std::unique_ptr<SmPartition>> SmPartition::make(int, const GpuShare&) {
+    return dp::fail("this build is for CUDA 12: parts of a GPU need one for CUDA 13 or newer");
+}
+SmPartition::~SmPartition() = default;
+
+#endif
 
 std::string SmPartition::description() const {
     return std::to_string(sms_) + " of " + std::to_string(all_sms_) + " SMs, " +

@@ -61,16 +61,28 @@ class StreamTimer {
     }
 };
 
-// Whether `one` can be done, and takes less time than `other` does. Each is done some times.
+struct Times {
+    float one, other;  // milliseconds; infinite where it cannot be done
+    bool is_one_faster() const { return one < other; }
+};
+
+// Of two ways to the same result, each done some times.
 template <typename One, typename Other>
-bool is_faster(One& one, Other& other, cudaStream_t stream) {
+Times times_of(One& one, Other& other, cudaStream_t stream) {
     StreamTimer timer(stream);
     const auto least = [&](auto& work) {
         float best = std::numeric_limits<float>::infinity();
         for (int i = 0; i < 5 && work(); ++i) best = std::min(best, timer.time(work).value_or(best));
         return best;
     };
-    return least(one) < least(other);
+    const float of_one = least(one);
+    return {of_one, least(other)};
+}
+
+// Whether `one` can be done, and takes less time than `other` does.
+template <typename One, typename Other>
+bool is_faster(One& one, Other& other, cudaStream_t stream) {
+    return times_of(one, other, stream).is_one_faster();
 }
 
 }  // namespace dp::trainer

@@ -20,7 +20,7 @@ bool is_ordered(std::uint64_t barriers, std::uint32_t exchanges, std::uint16_t t
                 const Now& now, const Releases* releases) {
     return is_ordered(barriers, exchanges, thread, other_threads, now) ||
            (releases != nullptr && is_of_other_block(barriers, now) &&
-            releases->order(barriers, exchanges, thread, other_threads, now));
+            releases->order(barriers, exchanges, thread, other_threads, now) == Releases::Order::whole);
 }
 
 Fault with_last_write(const Cell& cell, std::uint8_t bytes, Access access, std::uint64_t since,
@@ -31,6 +31,10 @@ Fault with_last_write(const Cell& cell, std::uint8_t bytes, Access access, std::
     if (!by_blocks && is_ordered(cell.written, cell.written_in_exchange, cell.writer,
                                  cell.is_written_by_threads, now, releases))
         return {};
+    if (!by_blocks && releases != nullptr &&
+        releases->order(cell.written, cell.written_in_exchange, cell.writer, cell.is_written_by_threads,
+                        now) == Releases::Order::but_for_a_fence)
+        return {Fault::unfenced, true, cell.writer};
     return {Fault::after_write, by_blocks || is_of_other_block(cell.written, now), cell.writer};
 }
 
@@ -107,7 +111,7 @@ Fault note_access(Cell& cell, std::uint8_t bytes, Access access, bool is_shared,
     if (const Fault fault = with_last_write(cell, bytes, access, since, now, releases);
         fault.kind != Fault::none)
         return fault;
-    if (access == Access::read) {
+    if (access == Access::read || access == Access::volatile_read) {
         note_read(cell, bytes, since, now);
         return {};
     }

@@ -9,7 +9,7 @@
 
 namespace dp::cuda_emulator {
 
-enum class Access { read, write, atomic };
+enum class Access { read, volatile_read, write, atomic };
 
 // Who accessed the bytes last, when: in the block's time (progress.hpp; 0: never), and exchanges of the thread's warp.
 struct Cell {
@@ -29,10 +29,12 @@ struct Now {
     std::uint64_t launch, block, barriers;
     std::uint32_t exchanges;
     std::uint16_t thread;
+    bool may_be_cached =
+        false;  // a read that is not volatile, by which a thread may see what was there before
 };
 
 struct Fault {
-    enum Kind { none, unwritten, after_write, after_read } kind = none;
+    enum Kind { none, unwritten, after_write, after_read, unfenced } kind = none;
     bool is_other_block = false;
     std::uint16_t other = 0;
 };

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 
-TESTS = ["linear, fp32: steps", "ffn, bf16: steps", "continues to the same bits", "memory", "two ranks on the tiles", "compile on a tile"]
+TESTS = ["linear, fp32: steps", "ffn, bf16: steps", "cuDNN: numbers", "cuDNN: compile", "continues to the same bits", "memory", "two ranks on the tiles", "compile on a tile"]
 NVIDIA_SMI = """#!/bin/sh
 case $1 in
 -L) echo "GPU 0: emulated (UUID: GPU-0)" ;;

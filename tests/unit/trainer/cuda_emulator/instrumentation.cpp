@@ -63,18 +63,30 @@ std::string text(const UbsanPlace& place) {
 
 using namespace dp::cuda_emulator;
 
-#define ACCESSES(bytes)                                                    \
-    void __tsan_read##bytes(void* place) {                                 \
-        aligned(place, bytes, Access::read, __builtin_return_address(0));  \
-    }                                                                      \
-    void __tsan_write##bytes(void* place) {                                \
-        aligned(place, bytes, Access::write, __builtin_return_address(0)); \
-    }                                                                      \
-    void __tsan_unaligned_read##bytes(void* place) {                       \
-        watch(place, bytes, Access::read, __builtin_return_address(0));    \
-    }                                                                      \
-    void __tsan_unaligned_write##bytes(void* place) {                      \
-        watch(place, bytes, Access::write, __builtin_return_address(0));   \
+#define ACCESSES(bytes)                                                            \
+    void __tsan_read##bytes(void* place) {                                         \
+        aligned(place, bytes, Access::read, __builtin_return_address(0));          \
+    }                                                                              \
+    void __tsan_write##bytes(void* place) {                                        \
+        aligned(place, bytes, Access::write, __builtin_return_address(0));         \
+    }                                                                              \
+    void __tsan_volatile_read##bytes(void* place) {                                \
+        aligned(place, bytes, Access::volatile_read, __builtin_return_address(0)); \
+    }                                                                              \
+    void __tsan_volatile_write##bytes(void* place) {                               \
+        aligned(place, bytes, Access::write, __builtin_return_address(0));         \
+    }                                                                              \
+    void __tsan_unaligned_volatile_read##bytes(void* place) {                      \
+        watch(place, bytes, Access::volatile_read, __builtin_return_address(0));   \
+    }                                                                              \
+    void __tsan_unaligned_volatile_write##bytes(void* place) {                     \
+        watch(place, bytes, Access::write, __builtin_return_address(0));           \
+    }                                                                              \
+    void __tsan_unaligned_read##bytes(void* place) {                               \
+        watch(place, bytes, Access::read, __builtin_return_address(0));            \
+    }                                                                              \
+    void __tsan_unaligned_write##bytes(void* place) {                              \
+        watch(place, bytes, Access::write, __builtin_return_address(0));           \
     }
 
 // Atomics of the host's code beside the kernels, such as std::shared_ptr's.

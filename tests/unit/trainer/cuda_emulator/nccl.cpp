@@ -13,6 +13,9 @@
 // DP_CUDA_EMULATOR_NCCL_COUNTS: each collective is told on the standard error. DP_CUDA_EMULATOR_NCCL_HANGS: a communicator cannot be
 // finalized, and its abort hangs. DP_CUDA_EMULATOR_NCCL_NO_MEMORY=NUMBER: that collective and later ones fail for lack of memory.
 // DP_CUDA_EMULATOR_NCCL_VERSION: such as 21701.
+//
+// DP_CUDA_EMULATOR_NCCL_MIB=NUMBER: a communicator allocates so much of the GPU's memory when it is made, and again as it first comes to
+// each of what NCCL has ways of its own for: small sums, large ones, gathers, scatters, broadcasts, and messages with each peer.
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <nccl.h>
@@ -47,6 +50,8 @@ namespace dp::cuda_emulator {
 namespace {
 
 constexpr char kGarbage = 0x55;  // a finite number in every type
+
+std::atomic<bool> lacks_memory = false;
 
 enum class Kind : std::uint32_t { hello, reduce, scatter, gather, broadcast, send, receive, aborted };
 
@@ -186,6 +191,17 @@ const char* name_of(Kind kind) {
     }
 }
 
+// What NCCL allocates for apart from others.
+std::string way_of(const Head& head) {
+    constexpr std::uint64_t kLarge = 1 << 20;
+    const std::string name = name_of(head.kind);
+    if (head.kind == Kind::reduce) return name + (head.bytes < kLarge ? ", small" : ", large");
+    const bool is_message = head.kind == Kind::send || head.kind == Kind::receive;
+    return is_message
+               ? name + " " + std::to_string(static_cast<int>(head.kind)) + " " + std::to_string(head.rank)
+               : name;
+}
+
 bool is_message(Kind kind) {
     return kind == Kind::send || kind == Kind::receive;
 }
@@ -322,6 +338,16 @@ struct ncclComm {
         changed_.notify_all();
         worker_.join();
         close(socket_);
+        for (const auto& [which, memory] : ways_) cudaFree(memory);
+    }
+
+    // NCCL allocates what a way needs when it first takes it (from 2.22 on; before, all when a communicator is made).
+    bool make_way(const std::string& which) {
+        static const char* const said = std::getenv("DP_CUDA_EMULATOR_NCCL_MIB");
+        if (said == nullptr) return true;
+        const std::lock_guard lock(mutex_);
+        void*& memory = ways_[which];
+        return memory != nullptr || cudaMalloc(&memory, std::stoull(said) << 20) == cudaSuccess;
     }
 
     ncclResult_t state() const { return is_connected_ || is_aborted_ ? ncclSuccess : ncclInProgress; }
@@ -330,6 +356,10 @@ struct ncclComm {
     ncclResult_t queue(const Head& head, const void* from, void* to, std::size_t size, cudaStream_t stream) {
         if (refuse_on(stream) != cudaSuccess) return ncclInvalidUsage;
         if (!begin(head.kind, head.bytes, rank_)) return ncclUnhandledCudaError;
+        if (!make_way(way_of(head))) {
+            lacks_memory = true;
+            return ncclUnhandledCudaError;
+        }
         count_launch();
         const bool brings = head.kind != Kind::broadcast || head.rank == static_cast<unsigned>(rank_);
         order_work(stream, {name_of(head.kind)}, {{from, brings ? head.bytes : 0, false}, {to, size, true}},
@@ -375,6 +405,7 @@ struct ncclComm {
     std::condition_variable changed_;
     std::deque<Work> works_;
     bool ends_ = false;
+    std::map<std::string, void*> ways_;  // and their memory
     std::thread worker_;
 
     void work() {
@@ -432,7 +463,8 @@ const char* ncclGetErrorString(ncclResult_t result) {
     return result == ncclSuccess ? "no error" : "an error";
 }
 const char* ncclGetLastError(ncclComm_t) {
-    return std::getenv("DP_CUDA_EMULATOR_NCCL_NO_MEMORY") == nullptr ? "" : "Cuda failure 2 'out of memory'";
+    const bool is_told = lacks_memory || std::getenv("DP_CUDA_EMULATOR_NCCL_NO_MEMORY") != nullptr;
+    return is_told ? "Cuda failure 2 'out of memory'" : "";
 }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* made) {
@@ -451,6 +483,10 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* made) {
 }
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int size, ncclUniqueId id, int rank, ncclConfig_t*) {
     *made = new ncclComm(id, size, rank);
+    if (!(*made)->make_way("itself")) {
+        lacks_memory = true;
+        return ncclUnhandledCudaError;
+    }
     return ncclInProgress;
 }
 ncclResult_t ncclCommInitRankScalable(ncclComm_t* made, int size, int rank, int, ncclUniqueId* ids,

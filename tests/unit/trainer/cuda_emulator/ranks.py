@@ -7,6 +7,7 @@ usage: ranks.py TRAINER DPCTL CASE    LD_LIBRARY_PATH has the emulated GPU
   one_gpu     ranks with instances of one GPU, which NCCL refuses, go through the host
   other_gpus  ranks with GPUs of other kinds are told that they wait for the slowest
   memory      a GPU with one MiB less than is needed is refused before anything is trained; `trainer compile` takes its memory as it comes
+  nccl_memory what NCCL and CUDA take for themselves is in use before anybody reads how much is left, also what NCCL takes for gathers alone
   restart     a rank dies before a collective, in whose kernel the others wait: they are let out of it and go on with the one that
               takes its place, to the same parameters; with graphs of their steps, which are others from there on
   stop        all ranks are told to stop, and agree on the signal
@@ -152,5 +153,29 @@ def memory():
     assert compiled.returncode == 0, compiled.stderr
 
 
-{"abort": abort, "death": death, "memory": memory, "one_gpu": one_gpu, "other_gpus": other_gpus, "restart": restart,
+def nccl_memory():
+    training = [*TRAINING[:3], "--samples=64", "--batch-size=8", "--epochs=2", "--shard-optimizer"]
+    memory = {"DP_CUDA_EMULATOR_CONTEXT_MIB": "100", "DP_CUDA_EMULATOR_NCCL_MIB": "30", "DP_CUDA_EMULATOR_MEMORY_TOLD": "1"}
+
+    def train(mebibytes):
+        with tempfile.TemporaryDirectory() as folder:
+            return launch(training, folder, ranks=2, DP_CUDA_EMULATOR_MEMORY_MIB=str(mebibytes), **memory)
+
+    total = 900  # so that what is left has less than a GiB, of which the line has tenths of MiB
+    done = train(total)
+    assert done.returncode == 0, done.stdout + done.stderr
+    line = re.search(r"memory per rank: ([0-9.]+) MiB .* of ([0-9.]+) MiB\n", done.stdout)
+    needed, left = float(line[1]), float(line[2])
+    used = [int(bytes) / 2**20 for bytes in re.findall(r"emulated GPU: (\d+) bytes of memory were in use at most", done.stderr)]
+    print(f"{total - left:.1f} MiB in use before, and {needed} MiB estimated, make {total - left + needed:.1f} MiB; really {max(used):.1f} MiB")
+    assert max(used) <= total - left + needed + 0.1 < 1.03 * max(used), used
+
+    least = math.ceil(total - left + needed)
+    fits, does_not = train(least), train(least - 1)
+    assert fits.returncode == 0, fits.stdout + fits.stderr
+    assert re.search(r"linear with a batch of 8 needs .* per rank, but cuda has [0-9.]+ MiB; give a smaller --batch-size", does_not.stderr), does_not.stderr
+    assert does_not.returncode != 0 and " loss " not in does_not.stdout, does_not.stdout
+
+
+{"abort": abort, "death": death, "memory": memory, "nccl_memory": nccl_memory, "one_gpu": one_gpu, "other_gpus": other_gpus, "restart": restart,
  "stop": stop}[CASE]()

@@ -40,7 +40,8 @@ struct Allocation {
 
 std::mutex memory_mutex;
 std::map<void*, Allocation> memory;
-std::size_t allocated = 0;
+std::size_t allocated = 0;  // with CUDA's own
+std::size_t most_allocated = 0;
 thread_local cudaError_t last = cudaSuccess;
 
 std::string setting(const char* name, const char* without) {
@@ -53,7 +54,8 @@ std::string gpu() {
     return setting("DP_CUDA_EMULATOR_GPU", "9.0");
 }
 
-// DP_CUDA_EMULATOR_MEMORY_MIB.
+// DP_CUDA_EMULATOR_MEMORY_MIB, of which CUDA itself has DP_CUDA_EMULATOR_CONTEXT_MIB. With DP_CUDA_EMULATOR_MEMORY_TOLD the process says at
+// its end how much was in use at most, its context included.
 std::size_t size_of_memory() {
     static const std::size_t bytes = std::stoull(setting("DP_CUDA_EMULATOR_MEMORY_MIB", "4096")) << 20;
     return bytes;
@@ -65,6 +67,20 @@ std::size_t most_shared() {
     if (capability == "8.0") return std::size_t{163} << 10;
     return capability.starts_with("8.") || capability.starts_with("12.") ? std::size_t{99} << 10
                                                                          : kMostShared;
+}
+
+// With the memory's mutex. The first call of a process makes the context.
+void make_context() {
+    static const bool is_made = [] {
+        allocated += std::stoull(setting("DP_CUDA_EMULATOR_CONTEXT_MIB", "0")) << 20;
+        if (std::getenv("DP_CUDA_EMULATOR_MEMORY_TOLD") != nullptr)
+            std::atexit([] {
+                std::fprintf(stderr, "emulated GPU: %zu bytes of memory were in use at most\n",
+                             most_allocated);
+            });
+        return true;
+    }();
+    (void)is_made;
 }
 
 std::size_t rounded(std::size_t bytes, std::size_t unit) {
@@ -141,8 +157,10 @@ extern "C" {
 cudaError_t cudaMalloc(void** place, std::size_t bytes) {
     if (const cudaError_t refused = refuse_in_thread(); refused != cudaSuccess) return refused;
     const std::lock_guard lock(memory_mutex);
+    make_context();
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    if (bytes > size_of_memory() - allocated) return noted(cudaErrorMemoryAllocation);
+    if (allocated > size_of_memory() || bytes > size_of_memory() - allocated)
+        return noted(cudaErrorMemoryAllocation);
     const std::size_t room = rounded(rounded(bytes, kAlignment), page), mapped = room + page;
     void* pages = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED) return noted(cudaErrorMemoryAllocation);
@@ -153,6 +171,7 @@ cudaError_t cudaMalloc(void** place, std::size_t bytes) {
     memory[*place] = {first, end, mapped, bytes, end, 0};
     watch_allocation(*place, bytes, pages, mapped);
     allocated += bytes;
+    most_allocated = std::max(most_allocated, allocated);
     return cudaSuccess;
 }
 
@@ -176,8 +195,9 @@ cudaError_t cudaFree(void* place) {
 
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
     const std::lock_guard lock(memory_mutex);
+    make_context();
     *total = size_of_memory();
-    *free = *total - allocated;
+    *free = *total - std::min(allocated, *total);
     return cudaSuccess;
 }
 

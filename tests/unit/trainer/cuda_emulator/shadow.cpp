@@ -81,9 +81,9 @@ std::string in_bytes(std::size_t bytes) {
 
 // Begins each message.
 std::string does(Access access) {
-    return access == Access::read    ? "a thread reads"
-           : access == Access::write ? "a thread writes"
-                                     : "a thread changes atomically";
+    return access == Access::write    ? "a thread writes"
+           : access == Access::atomic ? "a thread changes atomically"
+                                      : "a thread reads";
 }
 std::string does(Access access, std::size_t bytes) {
     return does(access) + " " + in_bytes(bytes);
@@ -109,7 +109,8 @@ Now now_of_thread() {
 
 void look(const char* place, std::size_t bytes, Access access, const Region& region, bool is_shared,
           const void* code) {
-    const Now now = now_of_thread();
+    Now now = now_of_thread();
+    now.may_be_cached = access == Access::read;
     auto offset = static_cast<std::size_t>(place - region.first);
     while (bytes > 0) {
         const std::size_t in_cell = std::min(bytes, kBytesOfCell - offset % kBytesOfCell);
@@ -126,7 +127,8 @@ void look(const char* place, std::size_t bytes, Access access, const Region& reg
                     (fault.is_other_block ? "another block"
                                           : "thread " + std::to_string(fault.other) + " of its block") +
                     (fault.kind == Fault::after_read ? " reads" : " writes") +
-                    ", with nothing that orders them",
+                    ", with nothing that orders them" +
+                    (fault.kind == Fault::unfenced ? ": this one has had no fence since its atomic" : ""),
                 code);
         offset += in_cell;
         bytes -= in_cell;

@@ -4,7 +4,7 @@
 // -fsanitize=thread,alignment,bounds (the module in lib/emulated_cuda_checked) call it at each access. It ends the program, with
 // one line, at an access
 // - that no barrier orders with another thread's to the same bytes, one of them a write; lanes of a warp are also ordered by what
-//   they exchange, blocks of a kernel by fences and atomics (releases.hpp). Atomics are in order with one another;
+//   they exchange, blocks of a kernel by fences and atomics of both (releases.hpp). Atomics are in order with one another;
 // - to shared memory that no thread of the block has written;
 // - beyond a shared variable, an array in it, an allocation, or what was handed out of it, or to memory of the host;
 // - to an address that is not a multiple of what is read or written at once.

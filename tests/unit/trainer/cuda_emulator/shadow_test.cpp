@@ -172,7 +172,7 @@ __global__ void between_blocks_kernel(int* out, Way way) {
     }
 }
 // Each warp writes a number, and the last block adds them up: what is missing for that?
-enum class Missing { nothing, fence, barrier };
+enum class Missing { nothing, fence, barrier, acquire, acquire_of_volatile };
 __device__ void add_up_last(int* out, Missing what) {
     int *const counted = out, *const sum = out + 1, *const of_warps = out + 2;
     if (threadIdx.x % 32 == 0) of_warps[blockIdx.x * 2 + threadIdx.x / 32] = 1;
@@ -181,17 +181,40 @@ __device__ void add_up_last(int* out, Missing what) {
     if (threadIdx.x == 0) {
         if (what != Missing::fence) __threadfence();
         before = atomicAdd(counted, 1);
-        __threadfence();
+        if (what != Missing::acquire && what != Missing::acquire_of_volatile) __threadfence();
     }
     __syncthreads();
-    if (before == static_cast<int>(gridDim.x) - 1 && threadIdx.x == 40)
-        for (unsigned i = 0; i < 2 * gridDim.x; ++i) *sum += of_warps[i];
+    if (before != static_cast<int>(gridDim.x) - 1 || threadIdx.x != 40) return;
+    for (unsigned i = 0; i < 2 * gridDim.x; ++i) {
+        if (what == Missing::acquire_of_volatile)
+            *sum += static_cast<volatile int*>(of_warps)[i];
+        else
+            *sum += of_warps[i];
+    }
 }
 __global__ void unfenced_kernel(int* out, Way way) {
     add_up_last(out, way == Way::right ? Missing::nothing : Missing::fence);
 }
 __global__ void counted_early_kernel(int* out, Way way) {
     add_up_last(out, way == Way::right ? Missing::nothing : Missing::barrier);
+}
+// A reader needs a fence, too, or reads what no cache of its own keeps, as the CUDA C++ Programming Guide's sum over blocks does.
+__global__ void unacquired_kernel(int* out, Way way) {
+    add_up_last(out, way == Way::right ? Missing::acquire_of_volatile : Missing::acquire);
+}
+// Each thread after the barrier, instead of the one with the atomic before it.
+__global__ void acquired_by_all_kernel(int* out, Way way) {
+    int *const counted = out, *const of_blocks = out + 2;
+    __shared__ int before;
+    if (threadIdx.x == 0) {
+        of_blocks[blockIdx.x] = 1;
+        __threadfence();
+        before = atomicAdd(counted, 1);
+    }
+    __syncthreads();
+    if (before != static_cast<int>(gridDim.x) - 1) return;
+    if (way == Way::right || threadIdx.x == 7) __threadfence();
+    if (threadIdx.x < gridDim.x) out[16 + threadIdx.x] = of_blocks[threadIdx.x];
 }
 __global__ void short_kernel(int* out, Way way) {
     __shared__ int numbers[63], others[64];
@@ -248,6 +271,11 @@ TEST(ShadowDeathTest, EndsKernelsThatAreWrongAndNoOthers) {
              {between_blocks_kernel, 3, 1, "a race: a thread .*s global memory that another block .*s"},
              {unfenced_kernel, 6, 64, "a race: a thread reads global memory that another block writes"},
              {counted_early_kernel, 6, 64, "a race: a thread reads global memory that another block writes"},
+             {unacquired_kernel, 6, 64,
+              "a race: a thread reads global memory that another block writes, with nothing that orders "
+              "them: this one "
+              "has had no fence since its atomic"},
+             {acquired_by_all_kernel, 6, 64, "has had no fence since its atomic"},
              {short_kernel, 1, 64,
               "writes 4 bytes beyond the end of shared numbers, at .*shadow_test.cpp:[0-9]"},
              {constructed_kernel, 1, 64,
