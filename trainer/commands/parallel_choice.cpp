@@ -193,11 +193,8 @@ std::optional<std::string> peer_copy_without_effect(const Options& options, cons
 
 double predicted_bubble(const GptShape& shape, const Settings& training) {
     std::vector<ChunkTime> times;
-    const double forward = forward_part(shape);
-    for (const std::int64_t cost : chunk_costs(shape)) {
-        const auto both = static_cast<double>(cost);
-        times.push_back({forward * both, (1 - forward) * both});
-    }
+    for (const PassFlops& cost : chunk_costs(shape))
+        times.push_back({static_cast<double>(cost.forward), static_cast<double>(cost.backward)});
     return bubble_of(training.passes(0, shape.layout.stages), times);
 }
 

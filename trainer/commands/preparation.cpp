@@ -115,6 +115,7 @@ Options completed(Options options, const ModelInfo& info) {
     OutputOptions& output = options.output;
     if (!tells_steps(output.style) && !output.metrics && !output.tensorboard) output.log_interval = 0;
     training.log_every = output.log_interval;
+    gpt.freeze = options.shape.freeze;
     training.log_single = output.style == LogStyle::pytorch;
     // Megatron's line has the norm of the gradients.
     if (output.style == LogStyle::megatron) training.skip_bad_steps = true;
