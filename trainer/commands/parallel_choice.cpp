@@ -198,6 +198,22 @@ double predicted_bubble(const GptShape& shape, const Settings& training) {
     return bubble_of(training.passes(0, shape.layout.stages), times);
 }
 
+std::vector<std::unique_ptr<Model>> evenly_split(const ModelInfo& info, ModelShape shape,
+                                                 const Settings& training) {
+    Layout& layout = shape.gpt.layout;
+    if (layout.stages == 1) return {};
+    const auto now = chunk_layers(shape.gpt);
+    layout.split = {.is_even = true, .layers = {}};
+    if (chunk_layers(shape.gpt) == now) return {};
+    std::vector<std::unique_ptr<Model>> stages;
+    for (layout.stage = 0; layout.stage < layout.stages; ++layout.stage) {
+        layout.slots = slots_of(training.passes(layout.stage, layout.stages));
+        stages.push_back(make_model(info, shape));
+        if (stages.back()->parameters().learned_count() == 0) return {};
+    }
+    return stages;
+}
+
 Layout layout_of(const ModelParallel& parallel, std::int64_t rank, const Settings& training) {
     const auto of = [&](Dimension dimension) {
         return std::int64_t{parallel.rank_in(dimension, static_cast<std::uint32_t>(rank))};

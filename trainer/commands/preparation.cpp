@@ -297,7 +297,39 @@ std::string text_of(const Dataset& data) {
 }
 
 MemoryCase Prepared::memory_case(std::int64_t ranks, std::int64_t sharing) const {
-    return {*model, options.training, &data, ranks, &device(), sharing, recomputing.get()};
+    return {*model, options.training, &data, ranks, &device(), sharing, recomputing.get(), evenly};
+}
+
+Options sized_by_weights(Options options) {
+    const bool is_gpt = options.model.empty() || options.model == "gpt";
+    if (!options.init_from || !is_gpt || !options.gpt_size.empty()) return options;
+    GptShape& gpt = options.shape.gpt;
+    std::map<std::string, std::int64_t> theirs;
+    const auto& saved = options.training.checkpoints.directory;
+    if (const auto steps = saved.empty() ? std::vector<std::int64_t>() : checkpoints_in(saved);
+        !steps.empty()) {
+        const auto manifest = read_manifest(checkpoint_path(saved, steps.front()));
+        if (manifest && manifest->training.model == "gpt") theirs = manifest->training.shape;
+    } else if (const auto shape = gpt2_shape_of(*options.init_from, gpt)) {
+        theirs = {{"num_layers", shape->layers},
+                  {"hidden_size", shape->hidden},
+                  {"num_attention_heads", shape->heads},
+                  {"seq_length", shape->sequence},
+                  {"vocab_size", shape->vocabulary}};
+    }
+    const std::tuple<const char*, const char*, std::int64_t*> sizes[]{
+        {"--num-layers", "num_layers", &gpt.layers},
+        {"--hidden-size", "hidden_size", &gpt.hidden},
+        {"--num-attention-heads", "num_attention_heads", &gpt.heads},
+        {"--seq-length", "seq_length", &gpt.sequence},
+        {"--vocab-size", "vocab_size", &gpt.vocabulary}};
+    for (const auto& [option, name, size] : sizes) {
+        const auto found = theirs.find(name);
+        if (options.gave(option) || found == theirs.end() || found->second < 1) continue;
+        *size = found->second;
+        options.given.insert(option);  // as if it had been
+    }
+    return options;
 }
 
 Result<void> begin_with_weights(Prepared& prepared) {
@@ -355,9 +387,11 @@ Result<Prepared> prepare_training(Options options, const ModelInfo& info, const 
                     std::move(options),
                     std::move(data),
                     std::move(opened),
+    auto evenly = evenly_split(info, options.shape, options.training);
                     std::move(model),
                     std::move(recomputing),
                     std::move(notes)};
 }
 
 }  // namespace dp::trainer
+                    std::move(evenly),

@@ -57,7 +57,8 @@ struct Prepared {
     OpenedDevice opened;
     // Declared; the latter with --recompute, null where it is no choice.
     std::unique_ptr<Model> model, recomputing;
-    std::vector<std::string> notes;  // for people: of texts and pictures that were made ready
+    std::vector<std::unique_ptr<Model>> evenly;  // MemoryCase::evenly
+    std::vector<std::string> notes;              // for people: of texts and pictures that were made ready
 
     Device& device() const { return *opened.device; }
     MemoryCase memory_case(std::int64_t ranks, std::int64_t sharing) const;
