@@ -468,6 +468,14 @@ OptionList find_rate_options(RangeOptions& options) {
 
 std::string prepare_footer() {
     std::vector<std::string> rows;
+    list.add("--lr-mode", options.scale,
+             one_of<RateScale>({{"exponential", RateScale::exponential}, {"linear", RateScale::linear}}),
+             "by which the rate rises: the same factor or the same number each step (default: exponential)",
+             kCourse);
+    list.add(
+        "--lr-early-stop", options.explosion, number(1, 1e30, "4.0"),
+        fmt::format("end where the smooth loss is X times its smallest (default: {})", options.explosion),
+        kCourse);
     for (const Source& source : kSources)
         rows.push_back(fmt::format("  {:<15} {:<40} {}", source.name, source.what, how_to_fetch(source)));
     return fmt::format(
