@@ -441,6 +441,11 @@ OptionList evaluate_options(EvaluateOptions& options) {
     list.add("--data-dir", options.data_directory, path("DIR"),
              fmt::format("the data whose test set counts (default: {})", kFashionMnistDirectory.string()),
              kPlaceOfNode);
+    list.add("--data", options.mix, data_mix(),
+             "gpt: several sets instead, each tested, and their mix by weight", kPlaceOfNode)
+        .excludes = "--data-dir";
+    list.add("--tokenizer", options.tokenizer, path("FILE"),
+             "of texts: the training's (default: the one beside them)", kPlaceOfNode);
     list.add("--data-split,--split", options.split, train_test_rest(),
              "gpt: the training's, of a set without test files (default: the last 1/20 to test)", kCourse);
     list.add("--precision", options.precision, precision_name(),
