@@ -419,7 +419,7 @@ OptionList prepare_options(PrepareOptions& options) {
 
 OptionList export_options(ExportOptions& options) {
     OptionList list;
-    list.add("--checkpoint", options.checkpoint, path("DIR"),
+    list.add("--checkpoint,--checkpoint-dir", options.checkpoint, path("DIR"),
              "gpt's checkpoints, of which the newest, or one", kAlone)
         .is_required = true;
     list.add(
@@ -468,11 +468,6 @@ OptionList find_rate_options(RangeOptions& options) {
              fmt::format("and of the last one (default: {})", options.highest), kCourse);
     list.add("--lr-steps", options.steps, whole(3, kMillion),
              fmt::format("steps (default: {})", options.steps), kCourse);
-    return list;
-}
-
-std::string prepare_footer() {
-    std::vector<std::string> rows;
     list.add("--lr-mode", options.scale,
              one_of<RateScale>({{"exponential", RateScale::exponential}, {"linear", RateScale::linear}}),
              "by which the rate rises: the same factor or the same number each step (default: exponential)",
@@ -481,6 +476,11 @@ std::string prepare_footer() {
         "--lr-early-stop", options.explosion, number(1, 1e30, "4.0"),
         fmt::format("end where the smooth loss is X times its smallest (default: {})", options.explosion),
         kCourse);
+    return list;
+}
+
+std::string prepare_footer() {
+    std::vector<std::string> rows;
     for (const Source& source : kSources)
         rows.push_back(fmt::format("  {:<15} {:<40} {}", source.name, source.what, how_to_fetch(source)));
     return fmt::format(
@@ -503,8 +503,8 @@ OptionList report_options(ReportOptions& options) {
 
 OptionList generate_options(GenerateOptions& options) {
     OptionList list;
-    list.add("--checkpoint-dir", options.checkpoint_directory, path("DIR"), "where gpt's checkpoints are",
-             kAlone)
+    list.add("--checkpoint-dir,--checkpoint", options.checkpoint_directory, path("DIR"),
+             "where gpt's checkpoints are", kAlone)
         .is_required = true;
     list.add("--data-dir", options.data_directory, path("DIR"),
              "the data that it was trained on, for the tokenizer", kAlone)

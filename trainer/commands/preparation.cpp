@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "trainer/checkpoint/directory.hpp"
+#include "trainer/checkpoint/manifest.hpp"
 #include "trainer/commands/freezing.hpp"
 #include "trainer/compile/cache.hpp"
 #include "trainer/data/image_arrays.hpp"
@@ -78,6 +79,9 @@ Result<ModelChoice> choose_model(const Options& options, bool data_there) {
                         info->name, advice);
         return ModelChoice{info, std::nullopt};
     }
+    if (options.init_from)
+        return ModelChoice{find_model("gpt"),
+                           "no --model given: gpt, because --init-from has weights of GPT-2"};
     if (data_there)
         return ModelChoice{find_model("ffn"),
                            fmt::format("no --model given: ffn, because {} in {}",
@@ -111,11 +115,11 @@ Options completed(Options options, const ModelInfo& info) {
     }
     options.gpt_size.clear();
     if (!options.gave("--lora-alpha")) gpt.lora_alpha = 2 * gpt.lora_rank;
+    gpt.freeze = options.shape.freeze;
 
     OutputOptions& output = options.output;
     if (!tells_steps(output.style) && !output.metrics && !output.tensorboard) output.log_interval = 0;
     training.log_every = output.log_interval;
-    gpt.freeze = options.shape.freeze;
     training.log_single = output.style == LogStyle::pytorch;
     // Megatron's line has the norm of the gradients.
     if (output.style == LogStyle::megatron) training.skip_bad_steps = true;
@@ -383,15 +387,15 @@ Result<Prepared> prepare_training(Options options, const ModelInfo& info, const 
             "--freeze leaves a stage of the pipeline nothing to learn; freeze less, or give a smaller "
             "--pipeline-parallel, or another --pipeline-split");
     auto recomputing = recomputing_model(info, options.shape);
+    auto evenly = evenly_split(info, options.shape, options.training);
     return Prepared{&info,
                     std::move(options),
                     std::move(data),
                     std::move(opened),
-    auto evenly = evenly_split(info, options.shape, options.training);
                     std::move(model),
                     std::move(recomputing),
+                    std::move(evenly),
                     std::move(notes)};
 }
 
 }  // namespace dp::trainer
-                    std::move(evenly),
