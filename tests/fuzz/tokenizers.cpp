@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tokenizers that people bring (--tokenizer): Hugging Face's tokenizer.json with its tokenizer_config.json or generation_config.json
-// (a line before it), tiktoken's ranks, GPT-2's merges. Whatever is in them, they
-// are refused in one line, or encode any bytes and give them back. The first byte chooses.
+// Tokenizers that people bring (--tokenizer): Hugging Face's tokenizer.json with its tokenizer_config.json or
+// generation_config.json (a line before it), tiktoken's ranks, GPT-2's merges. Whatever is in them, they are refused in one line,
+// or encode any bytes and give them back. The first byte chooses.
 #include "target.hpp"
 #include "trainer/data/tokenizer.hpp"
 #include "trainer/data/tokenizer_config.hpp"

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "trainer/base/partition.hpp"
+#include "trainer/models/freezing.hpp"
 #include "trainer/models/pipeline_split.hpp"
 #include "trainer/training/pipeline_time.hpp"
 

@@ -5,10 +5,13 @@
 #include <fmt/ranges.h>
 
 #include <cstdlib>
+#include <map>
+#include <tuple>
 
 #include "trainer/checkpoint/directory.hpp"
 #include "trainer/checkpoint/manifest.hpp"
 #include "trainer/commands/freezing.hpp"
+#include "trainer/commands/parallel_choice.hpp"
 #include "trainer/compile/cache.hpp"
 #include "trainer/data/image_arrays.hpp"
 #include "trainer/data/tokenizer.hpp"

@@ -49,8 +49,8 @@ std::optional<std::filesystem::path> cache_directory(const CacheOptions& options
 // Pure: what the data is, for people, and to compare.
 std::string text_of(const Dataset& data);
 
-// Where --init-from gives weights, the sizes of gpt that no option gives are theirs; or those of the checkpoint that the training goes
-// on from, as the weights may be gone by then. Of files that cannot be read, whoever reads the weights says why.
+// Where --init-from gives weights, the sizes of gpt that no option gives are theirs; or those of the checkpoint that the training
+// goes on from, as the weights may be gone by then. Of files that cannot be read, whoever reads the weights says why.
 Options sized_by_weights(Options options);
 
 // A training before its ranks are connected.

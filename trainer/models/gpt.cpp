@@ -273,8 +273,8 @@ class Gpt final : public LanguageModel, public Stage {
     Parameter *table_ = nullptr, *positions_ = nullptr;
     std::vector<Block> blocks_;  // of all layers; other stages have the parameters of the others
     Weights last_norm_ = {};
-    // Of the whole model: layers before it have no backward pass, as nothing in them learns, nor the embedding. A stage still sends the
-    // one before a gradient, which nobody reads.
+    // Of the whole model: layers before it have no backward pass, as nothing in them learns, nor the embedding. A stage still sends
+    // the one before a gradient, which nobody reads.
     std::int64_t first_learning_ = 0;
     bool is_here_ = true;  // while parameters are declared: this stage has them
     Device* device_ = nullptr;

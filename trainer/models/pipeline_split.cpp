@@ -102,8 +102,8 @@ Slowness slowness_of(const std::vector<std::int64_t>& counts, std::size_t stages
     return slowness;
 }
 
-// From an even split on, the one layer that is best moved to another chunk moves there, until none is. Of two ways that are as fast it
-// is the one where earlier chunks have fewer.
+// From an even split on, the one layer that is best moved to another chunk moves there, until none is. Of two ways that are as fast
+// it is the one where earlier chunks have fewer.
 std::vector<std::int64_t> split_of_chunks(const Runs& runs, std::size_t stages) {
     auto best =
         even_layers(static_cast<std::int64_t>(runs.layers()), static_cast<std::int64_t>(runs.places()));
