@@ -151,7 +151,8 @@ const char* name_of(Made made) {
 
 }  // namespace
 
-Result<void> compile(const Options& given, Clock::time_point started) {
+Result<void> compile(const Options& as_given, Clock::time_point started) {
+    const Options given = sized_by_weights(as_given);
     const LaunchContext here = read_launch_context();
     if (here.local_rank != 0) return {};
     const auto directory = cache_directory(given.cache);

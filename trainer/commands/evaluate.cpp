@@ -2,6 +2,7 @@
 #include "trainer/commands/evaluate.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -9,6 +10,7 @@
 #include "trainer/base/output_file.hpp"
 #include "trainer/base/sha256.hpp"
 #include "trainer/commands/options.hpp"
+#include "trainer/commands/preparation.hpp"
 #include "trainer/data/image_arrays.hpp"
 #include "trainer/devices/cpu/cpu.hpp"
 #include "trainer/parallel/agreement.hpp"
@@ -37,6 +39,24 @@ std::string which(const SavedModel& saved) {
                        hex_of(sha.digest()).substr(0, 16));
 }
 
+// Texts as tokens, which are kept in the cache. Those of a training are found there, if it had the same tokenizer.
+Result<std::filesystem::path> tokens_of(const SavedModel& saved, const std::filesystem::path& where,
+                                        const std::optional<std::filesystem::path>& tokenizer) {
+    const auto corpus = DP_TRY(find_corpus(where));
+    if (!corpus) return where;
+    constexpr std::int64_t kBytes = 257;  // tokens where there is no tokenizer
+    if (!tokenizer && !tokenizer_file_in(where) && saved.shape.gpt.vocabulary != kBytes)
+        return fail(Fault::usage,
+                    "{}: texts, and no tokenizer beside them; give the training's as --tokenizer, or the "
+                    "directory in which it kept their tokens (it says which)",
+                    where.string());
+    const auto cache = cache_directory({});
+    if (!cache)
+        return fail(Fault::usage, "{}: there is no cache to keep its tokens in; set HOME or XDG_CACHE_HOME",
+                    where.string());
+    return DP_TRY(tokenize_corpus(*corpus, *cache, BadSamples::refuse, {tokenizer, std::nullopt})).directory;
+}
+
 // The data that it was trained on, where that is generated or composed; else what the directory has.
 Result<Dataset> data_for(const SavedModel& saved, const std::filesystem::path& directory,
                          const std::optional<TrainTestRest>& split, bool is_checked) {
@@ -48,11 +68,6 @@ Result<Dataset> data_for(const SavedModel& saved, const std::filesystem::path& d
     request.vocabulary = saved.shape.gpt.vocabulary;
     request.is_checked = is_checked;
     request.split = split;
-    if (request.set == DataSet::tokens && DP_TRY(find_corpus(directory)))
-        return fail(Fault::usage,
-                    "{}: texts, and a test needs tokens; give the directory in which the training kept "
-                    "theirs (it says which)",
-                    directory.string());
     if (request.set == DataSet::tokens)
         DP_TRY(check_vocabulary(vocabulary_of(directory).value_or(0), directory, saved.shape.gpt));
     if (DP_TRY(find_image_set(directory, request.set)))
@@ -78,12 +93,48 @@ std::vector<std::pair<std::string, std::string>> values_alike(EvaluateOptions op
     return values;
 }
 
-std::string describe(const SavedModel& saved, const Dataset& data, Precision precision, const Device& device,
-                     std::int64_t ranks) {
+struct TestSet {
+    std::string name;
+    double weight;
+    Dataset data;
+};
+
+// One, or those of a mix.
+Result<std::vector<TestSet>> sets_for(const SavedModel& saved, const EvaluateOptions& options,
+                                      bool is_checked) {
+    if (options.mix && saved.info->data != DataSet::tokens)
+        return fail(Fault::usage, "--data is only for gpt, and {} is of {}; give --data-dir",
+                    saved.path.string(), saved.info->name);
+    const DataMix one{{{options.data_directory, 1}}};
+    const auto& parts = options.mix ? options.mix->parts : one.parts;
+    double whole = 0;
+    for (const auto& [where, weight] : parts) whole += weight;
+    std::vector<TestSet> sets;
+    for (const auto& [where, weight] : parts) {
+        const auto tokens =
+            saved.info->data == DataSet::tokens ? DP_TRY(tokens_of(saved, where, options.tokenizer)) : where;
+        auto data = DP_TRY(data_for(saved, tokens, options.split, is_checked));
+        if (tokens != where) data.source = where.string();
+        if (options.mix && data.test.count == 0)
+            return fail(Fault::usage, "--data: {} has nothing to test with; leave it out", where.string());
+        sets.push_back({where.string(), weight / whole, std::move(data)});
+    }
+    return sets;
+}
+
+std::string describe(const SavedModel& saved, const std::vector<TestSet>& sets, Precision precision,
+                     const Device& device, std::int64_t ranks) {
+    std::int64_t samples = 0;
+    std::vector<std::string> sources;
+    for (const TestSet& set : sets) {
+        samples += set.data.test.count;
+        sources.push_back(sets.size() == 1 ? set.data.source
+                                           : fmt::format("{} ({:.3g} %)", set.name, 100 * set.weight));
+    }
     return fmt::format("{}: {} of step {} on {}{}; {} rank{}; {} test samples from {}", saved.path.string(),
                        saved.info->name, saved.manifest.progress.step, device.description(),
-                       precision == Precision::bf16 ? ", in bf16" : "", ranks, ranks == 1 ? "" : "s",
-                       data.test.count, data.source);
+                       precision == Precision::bf16 ? ", in bf16" : "", ranks, ranks == 1 ? "" : "s", samples,
+                       fmt::join(sources, " and "));
 }
 
 // --tasks, with the tokenizer of the data.
@@ -93,7 +144,8 @@ Result<std::vector<LanguageTask>> tasks_for(const SavedModel& saved, const Evalu
     if (saved.info->data != DataSet::tokens)
         return fail(Fault::usage, "--tasks is only for gpt, and {} is of {}; leave it out",
                     saved.path.string(), saved.info->name);
-    const auto tokenizer = DP_TRY(open_tokenizer(options.data_directory));
+    const auto tokenizer =
+        DP_TRY(open_tokenizer(options.mix ? options.mix->parts.front().where : options.data_directory));
     for (const auto& file : options.tasks) {
         auto task = DP_TRY(read_task(file, *tokenizer, saved.shape.gpt));
         tasks.push_back(std::move(task));
@@ -161,8 +213,20 @@ std::string evaluation_line(const Evaluated& evaluated) {
     return line + fmt::format("  {:.2f} s", evaluated.seconds);
 }
 
+Evaluated mixed(const std::vector<EvaluatedSet>& sets) {
+    Evaluated all{0, 0, std::nullopt, std::nullopt, std::nullopt, 0};
+    for (const auto& [data, weight, tested] : sets) {
+        all.samples += tested.samples;
+        all.loss += weight * tested.loss;
+        all.seconds += tested.seconds;
+    }
+    all.perplexity = std::exp(all.loss);
+    return all;
+}
+
 nlohmann::ordered_json evaluation_json(const RunFacts& facts, const SavedModel& saved,
-                                       const Evaluated& evaluated, const std::vector<AnsweredTask>& tasks) {
+                                       const Evaluated& evaluated, const std::vector<AnsweredTask>& tasks,
+                                       const std::vector<EvaluatedSet>& sets) {
     nlohmann::ordered_json json = json_of(facts, "evaluated");
     json["checkpoint"] = saved.path.string();
     json["step"] = saved.manifest.progress.step;
@@ -175,6 +239,12 @@ nlohmann::ordered_json evaluation_json(const RunFacts& facts, const SavedModel& 
         json["test_dice"] = evaluated.masks->dice();
     }
     json["test_seconds"] = evaluated.seconds;
+    for (const auto& [data, weight, tested] : sets)
+        json["mix"].push_back({{"data", data},
+                               {"weight", weight},
+                               {"test_samples", tested.samples},
+                               {"test_loss", tested.loss},
+                               {"test_perplexity", *tested.perplexity}});
     for (const AnsweredTask& one : tasks) json["tasks"].push_back(json_of(one));
     json["startup_seconds"] = facts.startup_seconds;
     json["memory_peak_bytes"] = facts.memory_peak;
@@ -196,18 +266,20 @@ Result<void> evaluate(const EvaluateOptions& options, Clock::time_point started)
                     "name one checkpoint, such as DIR/step-000000100, if a training writes there now"));
     DP_TRY(agree_on_each(world, values_alike(options), "give all ranks the same"));
     world.phase(DP_PHASE_LOAD);
-    std::optional<Dataset> data;
+    std::vector<TestSet> sets;
     std::vector<LanguageTask> tasks;
     std::optional<OpenedDevice> opened;
     Precision precision{};
     const auto prepare = [&]() -> Result<std::string> {
         if (is_primary) DP_TRY(can_be_written("--json", options.json));
         precision = DP_TRY(precision_of(*saved, options.precision));
-        data = DP_TRY(data_for(*saved, options.data_directory, options.split, !world.is_first_of_node()));
+        sets = DP_TRY(sets_for(*saved, options, !world.is_first_of_node()));
         tasks = DP_TRY(tasks_for(*saved, options));
         opened = DP_TRY(open_device(options.device, here.gpu, threads_for(here)));
-        std::string found =
-            fmt::format("{} test samples ({})", data->test.count, fingerprint_of(data->test).substr(0, 16));
+        std::string found;
+        for (const auto& [name, weight, data] : sets)
+            found += fmt::format("{}{} test samples ({})", found.empty() ? "" : ", ", data.test.count,
+                                 fingerprint_of(data.test).substr(0, 16));
         for (const LanguageTask& task : tasks)
             found += fmt::format(", {} questions ({})", task.questions.size(), task.sha256.substr(0, 16));
         return found;
@@ -221,7 +293,7 @@ Result<void> evaluate(const EvaluateOptions& options, Clock::time_point started)
         DP_TRY(world.connect(device, here.gpu.is_part(), {1, static_cast<std::uint32_t>(world.size()), 1}));
     Communicator& ranks = *groups.world;
     if (world.note()) report.line(*world.note());
-    report.line(describe(*saved, *data, precision, device, ranks.size()));
+    report.line(describe(*saved, sets, precision, device, ranks.size()));
 
     world.phase(DP_PHASE_COMPUTE);
     auto evaluation = SavedModelEvaluation::make(*saved, precision, device);
@@ -235,8 +307,16 @@ Result<void> evaluate(const EvaluateOptions& options, Clock::time_point started)
     about.threads = threads_of(device.choices(), threads_for(here));
     about.precision = precision;
     if (facts != nullptr) about.nodes = facts->nodes;
-    const auto evaluated = DP_TRY(evaluation->test(*data, ranks));
-    report.line(evaluation_line(evaluated));
+    Evaluated evaluated{};
+    std::vector<EvaluatedSet> of_sets;
+    for (const auto& [name, weight, data] : sets) {
+        evaluated = DP_TRY(evaluation->test(data, ranks));
+        if (!options.mix) break;
+        report.line(fmt::format("{}: {}", name, evaluation_line(evaluated)));
+        of_sets.push_back({name, weight, evaluated});
+    }
+    if (options.mix) evaluated = mixed(of_sets);
+    report.line((options.mix ? "the mix: " : "") + evaluation_line(evaluated));
     std::vector<AnsweredTask> answered;
     for (LanguageTask& task : tasks) {
         auto* model = dynamic_cast<LanguageModel*>(&evaluation->model());
@@ -246,7 +326,7 @@ Result<void> evaluate(const EvaluateOptions& options, Clock::time_point started)
     }
     about.memory_peak = device.memory().peak();
     const std::string summary =
-        evaluation_json(about, *saved, evaluated, answered)
+        evaluation_json(about, *saved, evaluated, answered, of_sets)
             .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // a path may be no text
     Result<void> written;
     if (is_primary && options.json) written = write_output(*options.json, summary + "\n");

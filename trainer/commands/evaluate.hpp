@@ -22,8 +22,10 @@ namespace dp::trainer {
 struct EvaluateOptions {
     std::filesystem::path checkpoint;  // a directory of checkpoints, or one of them
     std::filesystem::path data_directory = kFashionMnistDirectory;
-    std::optional<TrainTestRest> split;  // of the training, of data without files to test with
-    std::optional<Precision> precision;  // nullopt: that of the training
+    std::optional<DataMix> mix;                      // of tokens, instead of the directory
+    std::optional<std::filesystem::path> tokenizer;  // of texts, if not the one beside them
+    std::optional<TrainTestRest> split;              // of the training, of data without files to test with
+    std::optional<Precision> precision;              // nullopt: that of the training
     DeviceChoice device = DeviceChoice::automatic;
     std::vector<std::filesystem::path> tasks;  // of questions for gpt
     std::optional<std::filesystem::path> json;
@@ -38,6 +40,15 @@ struct Evaluated {
     std::optional<MaskCounts> masks;             // of models that find pixels
     double seconds;                              // of this rank
 };
+
+// One of a mix.
+struct EvaluatedSet {
+    std::string data;
+    double weight;  // a part of 1
+    Evaluated tested;
+};
+// Pure: of a sample that is drawn by the weights. So its loss is the sets' by weight, however many samples each has.
+Evaluated mixed(const std::vector<EvaluatedSet>& sets);
 
 // What evaluates: every rank makes one, with its own device.
 class SavedModelEvaluation {
@@ -66,10 +77,11 @@ struct AnsweredTask {
     TaskScores scores;
 };
 
-// Pure: the line for people, and what the summary has besides the facts of the run.
+// Pure: the line for people, and what the summary has besides the facts of the run. `sets`: of a mix.
 std::string evaluation_line(const Evaluated& evaluated);
 nlohmann::ordered_json evaluation_json(const RunFacts& facts, const SavedModel& saved,
-                                       const Evaluated& evaluated, const std::vector<AnsweredTask>& tasks);
+                                       const Evaluated& evaluated, const std::vector<AnsweredTask>& tasks,
+                                       const std::vector<EvaluatedSet>& sets = {});
 
 // Prints both; the latter is also --json's file.
 Result<void> evaluate(const EvaluateOptions& options, std::chrono::steady_clock::time_point started);

@@ -11,6 +11,7 @@
 #include "trainer/checkpoint/shard.hpp"
 #include "trainer/commands/saved_model.hpp"
 #include "trainer/data/tokenizer.hpp"
+#include "trainer/data/tokenizer_config.hpp"
 #include "trainer/models/gpt.hpp"
 #include "trainer/models/gpt2_config.hpp"
 #include "trainer/models/gpt2_weights.hpp"
@@ -110,8 +111,16 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_of(const ExportOptions& options, co
 }
 
 // Returns what there is of it, for people.
-Result<std::string_view> write_tokenizer(const Tokenizer* tokenizer, const fs::path& directory) {
+Result<std::string_view> write_tokenizer(const Tokenizer* tokenizer, const GptShape& shape,
+                                         const fs::path& directory) {
     if (tokenizer == nullptr) return "without a tokenizer (--data-dir)";
+    DP_TRY(write_durably(directory / kGenerationConfig, generation_config_text(tokenizer->end_of_text()),
+                         Fault::usage));
+    if (tokenizer->name() != "bytes")
+        DP_TRY(write_durably(directory / kTokenizerConfig,
+                             tokenizer_config_text(std::string(tokenizer->config()),
+                                                   tokenizer->end_of_text_name(), shape.sequence),
+                             Fault::usage));
     if (const TokenizerFile file = tokenizer->file(); file.name == kTokenizerFile) {
         DP_TRY(write_durably(directory / file.name, file.contents, Fault::usage));
         return "with its tokenizer (tokenizer.json)";
@@ -136,7 +145,7 @@ Result<void> export_model(const ExportOptions& options) {
     const auto end_of_text = tokenizer ? std::optional<std::int64_t>(tokenizer->end_of_text()) : std::nullopt;
     DP_TRY(write_durably(output.path() / kModelConfig, gpt2_config_text(saved.shape.gpt, end_of_text),
                          Fault::usage));
-    const auto with = DP_TRY(write_tokenizer(tokenizer.get(), output.path()));
+    const auto with = DP_TRY(write_tokenizer(tokenizer.get(), saved.shape.gpt, output.path()));
     DP_TRY(output.finish());
     fmt::print("{}: {} and {} of step {}, {}\n", options.output.string(), kTensorFile, kModelConfig,
                saved.manifest.progress.step, with);

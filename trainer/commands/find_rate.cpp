@@ -51,6 +51,7 @@ nlohmann::ordered_json range_json(const RunFacts& facts, const RangeOptions& opt
     nlohmann::ordered_json json = json_of(facts, "learning_rates");
     json["lr_min"] = options.lowest;
     json["lr_max"] = options.highest;
+    json["lr_mode"] = options.scale == RateScale::linear ? "linear" : "exponential";
     json["steps"] = test.points.size();
     json["exploded"] = test.has_exploded;
     if (const auto steepest = steepest_descent(test.points))

@@ -183,7 +183,8 @@ Result<void> show_roofline(const ModelInfo& info, const Options& options, double
 
 }  // namespace
 
-Result<void> info(const Options& given) {
+Result<void> info(const Options& as_given) {
+    const Options given = sized_by_weights(as_given);
     if (given.info.ranks_per_node > 1 && given.device.choice == DeviceChoice::cuda)
         return fail(
             Fault::usage,

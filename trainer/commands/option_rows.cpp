@@ -419,7 +419,7 @@ OptionList prepare_options(PrepareOptions& options) {
 
 OptionList export_options(ExportOptions& options) {
     OptionList list;
-    list.add("--checkpoint", options.checkpoint, path("DIR"),
+    list.add("--checkpoint,--checkpoint-dir", options.checkpoint, path("DIR"),
              "gpt's checkpoints, of which the newest, or one", kAlone)
         .is_required = true;
     list.add(
@@ -441,6 +441,11 @@ OptionList evaluate_options(EvaluateOptions& options) {
     list.add("--data-dir", options.data_directory, path("DIR"),
              fmt::format("the data whose test set counts (default: {})", kFashionMnistDirectory.string()),
              kPlaceOfNode);
+    list.add("--data", options.mix, data_mix(),
+             "gpt: several sets instead, each tested, and their mix by weight", kPlaceOfNode)
+        .excludes = "--data-dir";
+    list.add("--tokenizer", options.tokenizer, path("FILE"),
+             "of texts: the training's (default: the one beside them)", kPlaceOfNode);
     list.add("--data-split,--split", options.split, train_test_rest(),
              "gpt: the training's, of a set without test files (default: the last 1/20 to test)", kCourse);
     list.add("--precision", options.precision, precision_name(),
@@ -463,6 +468,14 @@ OptionList find_rate_options(RangeOptions& options) {
              fmt::format("and of the last one (default: {})", options.highest), kCourse);
     list.add("--lr-steps", options.steps, whole(3, kMillion),
              fmt::format("steps (default: {})", options.steps), kCourse);
+    list.add("--lr-mode", options.scale,
+             one_of<RateScale>({{"exponential", RateScale::exponential}, {"linear", RateScale::linear}}),
+             "by which the rate rises: the same factor or the same number each step (default: exponential)",
+             kCourse);
+    list.add(
+        "--lr-early-stop", options.explosion, number(1, 1e30, "4.0"),
+        fmt::format("end where the smooth loss is X times its smallest (default: {})", options.explosion),
+        kCourse);
     return list;
 }
 
@@ -490,8 +503,8 @@ OptionList report_options(ReportOptions& options) {
 
 OptionList generate_options(GenerateOptions& options) {
     OptionList list;
-    list.add("--checkpoint-dir", options.checkpoint_directory, path("DIR"), "where gpt's checkpoints are",
-             kAlone)
+    list.add("--checkpoint-dir,--checkpoint", options.checkpoint_directory, path("DIR"),
+             "where gpt's checkpoints are", kAlone)
         .is_required = true;
     list.add("--data-dir", options.data_directory, path("DIR"),
              "the data that it was trained on, for the tokenizer", kAlone)

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "trainer/base/partition.hpp"
+#include "trainer/models/freezing.hpp"
 #include "trainer/models/pipeline_split.hpp"
 #include "trainer/training/pipeline_time.hpp"
 
@@ -193,12 +194,25 @@ std::optional<std::string> peer_copy_without_effect(const Options& options, cons
 
 double predicted_bubble(const GptShape& shape, const Settings& training) {
     std::vector<ChunkTime> times;
-    const double forward = forward_part(shape);
-    for (const std::int64_t cost : chunk_costs(shape)) {
-        const auto both = static_cast<double>(cost);
-        times.push_back({forward * both, (1 - forward) * both});
-    }
+    for (const PassFlops& cost : chunk_costs(shape))
+        times.push_back({static_cast<double>(cost.forward), static_cast<double>(cost.backward)});
     return bubble_of(training.passes(0, shape.layout.stages), times);
+}
+
+std::vector<std::unique_ptr<Model>> evenly_split(const ModelInfo& info, ModelShape shape,
+                                                 const Settings& training) {
+    Layout& layout = shape.gpt.layout;
+    if (layout.stages == 1) return {};
+    const auto now = chunk_layers(shape.gpt);
+    layout.split = {.is_even = true, .layers = {}};
+    if (chunk_layers(shape.gpt) == now) return {};
+    std::vector<std::unique_ptr<Model>> stages;
+    for (layout.stage = 0; layout.stage < layout.stages; ++layout.stage) {
+        layout.slots = slots_of(training.passes(layout.stage, layout.stages));
+        stages.push_back(make_model(info, shape));
+        if (stages.back()->parameters().learned_count() == 0) return {};
+    }
+    return stages;
 }
 
 Layout layout_of(const ModelParallel& parallel, std::int64_t rank, const Settings& training) {

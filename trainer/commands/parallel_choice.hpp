@@ -3,6 +3,9 @@
 // How the ranks divide the model.
 #pragma once
 
+#include <memory>
+#include <vector>
+
 #include "base/model_parallel.hpp"
 #include "trainer/commands/options.hpp"
 #include "trainer/models/model.hpp"
@@ -30,6 +33,11 @@ std::int64_t micro_batches_at_a_time(const Settings& training, const ModelParall
 
 // Pure: of --peer-copy where no rank can have a copy; nullopt where it was not given.
 std::optional<std::string> peer_copy_without_effect(const Options& options, const ModelParallel& parallel);
+
+// All stages of a pipeline with --pipeline-split=even, as estimates of memory want them; none where the layers are divided so
+// already, or a stage would have nothing to learn. `shape`: with the layout of any rank.
+std::vector<std::unique_ptr<Model>> evenly_split(const ModelInfo& info, ModelShape shape,
+                                                 const Settings& training);
 
 // Pure: the part of a rank of the world.
 Layout layout_of(const ModelParallel& parallel, std::int64_t rank, const Settings& training);

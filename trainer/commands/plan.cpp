@@ -177,7 +177,8 @@ nlohmann::ordered_json json_of_plan(std::span<const Planned> ways, double sample
 
 }  // namespace
 
-Result<void> plan(const Options& given) {
+Result<void> plan(const Options& as_given) {
+    const Options given = sized_by_weights(as_given);
     const ModelInfo& info = *find_model("gpt");
     if (!given.model.empty() && given.model != info.name)
         return fail(Fault::usage,

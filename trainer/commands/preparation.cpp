@@ -5,9 +5,13 @@
 #include <fmt/ranges.h>
 
 #include <cstdlib>
+#include <map>
+#include <tuple>
 
 #include "trainer/checkpoint/directory.hpp"
+#include "trainer/checkpoint/manifest.hpp"
 #include "trainer/commands/freezing.hpp"
+#include "trainer/commands/parallel_choice.hpp"
 #include "trainer/compile/cache.hpp"
 #include "trainer/data/image_arrays.hpp"
 #include "trainer/data/tokenizer.hpp"
@@ -78,6 +82,9 @@ Result<ModelChoice> choose_model(const Options& options, bool data_there) {
                         info->name, advice);
         return ModelChoice{info, std::nullopt};
     }
+    if (options.init_from)
+        return ModelChoice{find_model("gpt"),
+                           "no --model given: gpt, because --init-from has weights of GPT-2"};
     if (data_there)
         return ModelChoice{find_model("ffn"),
                            fmt::format("no --model given: ffn, because {} in {}",
@@ -111,6 +118,7 @@ Options completed(Options options, const ModelInfo& info) {
     }
     options.gpt_size.clear();
     if (!options.gave("--lora-alpha")) gpt.lora_alpha = 2 * gpt.lora_rank;
+    gpt.freeze = options.shape.freeze;
 
     OutputOptions& output = options.output;
     if (!tells_steps(output.style) && !output.metrics && !output.tensorboard) output.log_interval = 0;
@@ -296,7 +304,39 @@ std::string text_of(const Dataset& data) {
 }
 
 MemoryCase Prepared::memory_case(std::int64_t ranks, std::int64_t sharing) const {
-    return {*model, options.training, &data, ranks, &device(), sharing, recomputing.get()};
+    return {*model, options.training, &data, ranks, &device(), sharing, recomputing.get(), evenly};
+}
+
+Options sized_by_weights(Options options) {
+    const bool is_gpt = options.model.empty() || options.model == "gpt";
+    if (!options.init_from || !is_gpt || !options.gpt_size.empty()) return options;
+    GptShape& gpt = options.shape.gpt;
+    std::map<std::string, std::int64_t> theirs;
+    const auto& saved = options.training.checkpoints.directory;
+    if (const auto steps = saved.empty() ? std::vector<std::int64_t>() : checkpoints_in(saved);
+        !steps.empty()) {
+        const auto manifest = read_manifest(checkpoint_path(saved, steps.front()));
+        if (manifest && manifest->training.model == "gpt") theirs = manifest->training.shape;
+    } else if (const auto shape = gpt2_shape_of(*options.init_from, gpt)) {
+        theirs = {{"num_layers", shape->layers},
+                  {"hidden_size", shape->hidden},
+                  {"num_attention_heads", shape->heads},
+                  {"seq_length", shape->sequence},
+                  {"vocab_size", shape->vocabulary}};
+    }
+    const std::tuple<const char*, const char*, std::int64_t*> sizes[]{
+        {"--num-layers", "num_layers", &gpt.layers},
+        {"--hidden-size", "hidden_size", &gpt.hidden},
+        {"--num-attention-heads", "num_attention_heads", &gpt.heads},
+        {"--seq-length", "seq_length", &gpt.sequence},
+        {"--vocab-size", "vocab_size", &gpt.vocabulary}};
+    for (const auto& [option, name, size] : sizes) {
+        const auto found = theirs.find(name);
+        if (options.gave(option) || found == theirs.end() || found->second < 1) continue;
+        *size = found->second;
+        options.given.insert(option);  // as if it had been
+    }
+    return options;
 }
 
 Result<void> begin_with_weights(Prepared& prepared) {
@@ -350,12 +390,14 @@ Result<Prepared> prepare_training(Options options, const ModelInfo& info, const 
             "--freeze leaves a stage of the pipeline nothing to learn; freeze less, or give a smaller "
             "--pipeline-parallel, or another --pipeline-split");
     auto recomputing = recomputing_model(info, options.shape);
+    auto evenly = evenly_split(info, options.shape, options.training);
     return Prepared{&info,
                     std::move(options),
                     std::move(data),
                     std::move(opened),
                     std::move(model),
                     std::move(recomputing),
+                    std::move(evenly),
                     std::move(notes)};
 }
 

@@ -49,6 +49,10 @@ std::optional<std::filesystem::path> cache_directory(const CacheOptions& options
 // Pure: what the data is, for people, and to compare.
 std::string text_of(const Dataset& data);
 
+// Where --init-from gives weights, the sizes of gpt that no option gives are theirs; or those of the checkpoint that the training
+// goes on from, as the weights may be gone by then. Of files that cannot be read, whoever reads the weights says why.
+Options sized_by_weights(Options options);
+
 // A training before its ranks are connected.
 struct Prepared {
     const ModelInfo* info;
@@ -57,7 +61,8 @@ struct Prepared {
     OpenedDevice opened;
     // Declared; the latter with --recompute, null where it is no choice.
     std::unique_ptr<Model> model, recomputing;
-    std::vector<std::string> notes;  // for people: of texts and pictures that were made ready
+    std::vector<std::unique_ptr<Model>> evenly;  // MemoryCase::evenly
+    std::vector<std::string> notes;              // for people: of texts and pictures that were made ready
 
     Device& device() const { return *opened.device; }
     MemoryCase memory_case(std::int64_t ranks, std::int64_t sharing) const;

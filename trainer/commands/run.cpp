@@ -554,7 +554,8 @@ class Generations {
 
 }  // namespace
 
-Result<void> run(const Options& given, std::chrono::steady_clock::time_point started) {
+Result<void> run(const Options& as_given, std::chrono::steady_clock::time_point started) {
+    const Options given = sized_by_weights(as_given);
     const LaunchContext here = read_launch_context();
     auto decision = decide_parallel(given.device.data_parallel, here);
     if (!decision && !is_primary_process(here)) decision.error().message.clear();

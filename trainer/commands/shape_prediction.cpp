@@ -28,6 +28,12 @@ double seconds_of_sum(double bytes, std::int64_t stride, std::int64_t size, cons
     return 2 * (n - 1) * latency + 2 * (n - 1) / n * bytes / rate;
 }
 
+GptShape learning_all(GptShape shape) {
+    shape.freeze = {};
+    shape.lora_rank = 0;
+    return shape;
+}
+
 }  // namespace
 
 std::int64_t sharing_of(const ModelParallel& ranks, const Hardware& hardware) {
@@ -68,7 +74,6 @@ StepSeconds predict_step(const Division& division, const GptShape& shape, const 
     const std::int64_t chunks = divided.layout.chunks = stages > 1 ? shape.layout.chunks : 1;
     const auto layers = chunk_layers(divided);
     const double stream = samples * static_cast<double>(shape.sequence * shape.hidden * number);
-    // Where ranks divide the tokens, a sum is a reduce-scatter and an all-gather, of which a layer gathers two more.
     const bool divides_tokens = shape.layout.divides_tokens;
     const double one_sum = seconds_of_sum(stream, 1, tensor, hardware);
     double sent = 0;  // of a chunk: once in each direction
@@ -82,18 +87,32 @@ StepSeconds predict_step(const Division& division, const GptShape& shape, const 
     };
     std::vector<StageTime> of_stages(static_cast<std::size_t>(stages));
     std::vector<ChunkTime> times;
+    const SplitCosts costs = split_costs(shape), all = split_costs(learning_all(shape));
+    std::size_t layer = 0;
     for (std::size_t chunk = 0; chunk < layers.size(); ++chunk) {
-        const bool begins = chunk == 0, ends = chunk + 1 == layers.size();
-        const auto its = static_cast<double>(layers[chunk]);
-        StageTime of_chunk;
-        of_chunk.compute =
-            samples * (its * passes.layer + (ends ? passes.ends : 0)) / static_cast<double>(tensor);
-        of_chunk.tensor = ((divides_tokens ? 5 : 4) * its + (begins ? 1 : 0) + (ends ? 1 : 0)) * one_sum;
+        StageTime forward, backward;
+        const auto add = [&](const PassFlops& flops, double seconds, const PassFlops& of) {
+            const double one =
+                samples * seconds / static_cast<double>(tensor) / static_cast<double>(of.both());
+            forward.compute += one * static_cast<double>(flops.forward);
+            backward.compute += one * static_cast<double>(flops.backward);
+        };
+        for (std::int64_t i = 0; i < layers[chunk]; ++i, ++layer) {
+            add(costs.layers[layer], passes.layer, all.layers.front());
+            forward.tensor += 2 * one_sum;
+            // Where ranks divide the tokens, a sum is a reduce-scatter and an all-gather, of which a layer gathers two more.
+            if (costs.layers[layer].backward > 0)
+                backward.tensor += ((divides_tokens ? 3 : 2) + (shape.recompute ? 2 : 0)) * one_sum;
+        }
+        if (chunk == 0) forward.tensor += one_sum;
+        if (chunk + 1 == layers.size()) {
+            add(costs.head, passes.ends, all.head);
+            backward.tensor += one_sum;
+        }
         StageTime& stage = of_stages[chunk % of_stages.size()];
-        stage.compute += of_chunk.compute;
-        stage.tensor += of_chunk.tensor;
-        const double both = of_chunk.both() + sent, forward = both * forward_part(shape);
-        times.push_back({forward, both - forward});
+        stage.compute += forward.compute + backward.compute;
+        stage.tensor += forward.tensor + backward.tensor;
+        times.push_back({forward.both() + sent / 2, backward.both() + sent / 2});
     }
     const StageTime slowest = std::ranges::max(of_stages, {}, &StageTime::both);
     StepSeconds step;
@@ -130,7 +149,7 @@ PassSeconds passes_on_paper(const GptShape& shape) {
     const auto c = static_cast<double>(shape.hidden), t = static_cast<double>(shape.sequence);
     // Products of a token and layer: 24 c² with its weights, 4 t c of attention's scores, half of them masked; backward twice as many
     // (Narayanan et al. 2021, section 3.4).
-    const double layer = 3 * t * (24 * c * c + 2 * t * c),
+    const double layer = (shape.recompute ? 4 : 3) * t * (24 * c * c + 2 * t * c),
                  ends = 3 * t * 2 * c * static_cast<double>(shape.vocabulary);
     return {layer / kRate, ends / kRate};
 }

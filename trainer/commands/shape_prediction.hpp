@@ -26,7 +26,8 @@ struct Hardware {
     double node_latency = 0, network_latency = 0;  // of a message
 };
 
-// What both passes of a sample take on one rank that has the whole model: in each layer, and in embedding and head together.
+// What both passes of a sample take on one rank that has the whole model and learns all of it: in each layer, and in embedding and
+// head together.
 struct PassSeconds {
     double layer = 0, ends = 0;
 };
@@ -62,8 +63,8 @@ std::vector<Division> divisions_of(const GptShape& shape, std::int64_t ranks, st
 // Embedding and head count on the last stage, as nearly all of it is the head. Nothing overlaps in it but the stages. Sums are by
 // rings: of n ranks each sends 2 (n - 1) / n of the bytes (Patarasuk and Yuan 2009). Where ranks of a group are on several nodes,
 // the network is what they wait for. `parameters`: of the rank with the most. A layer sums four times a micro-batch (Shoeybi et
-// al. 2019, section 3), in numbers of `number` bytes. Of the shape's layout count whether ranks divide the tokens, chunks and
-// split.
+// al. 2019, section 3), in numbers of `number` bytes. What is frozen saves by its FLOPs (split_costs()). Of the shape's layout
+// count whether ranks divide the tokens, chunks and split.
 StepSeconds predict_step(const Division& division, const GptShape& shape, const PassSeconds& passes,
                          const Hardware& hardware, std::int64_t parameters, std::int64_t number,
                          PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward);

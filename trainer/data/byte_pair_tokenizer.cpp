@@ -31,6 +31,11 @@ class BytePairTokenizer final : public Tokenizer {
         return split_words(text, [&](std::string_view word) { encode_word(word, tokens); });
     }
     TokenizerFile file() const override { return {parts_.file_name, parts_.file}; }
+    std::string_view config() const override { return parts_.config; }
+    std::string end_of_text_name() const override {
+        const auto special = parts_.special.find(parts_.end_of_text);
+        return special != parts_.special.end() ? special->second : Tokenizer::end_of_text_name();
+    }
     std::string merges() const override {
         return parts_.file_name == kMergesFile ? parts_.file : parts_.pairs.merge_lines();
     }

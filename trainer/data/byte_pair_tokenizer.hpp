@@ -17,6 +17,7 @@ struct BytePairParts {
     std::map<Token, std::string> special =
         {};                       // tokens that no text is encoded as, and what is printed for them
     std::string file_name, file;  // as Tokenizer::file()
+    std::string config = {};      // as Tokenizer::config()
 };
 std::unique_ptr<Tokenizer> make_byte_pair_tokenizer(BytePairParts parts);
 

@@ -127,21 +127,37 @@ std::optional<std::pair<std::string, std::string>> halves_of(const HfJson& merge
     return std::pair(*one, *other);
 }
 
-Try<Token> end_of_text_among(const std::map<Token, std::string>& special) {
+// An end of a text that is a word like others is special from now on, as the library has it.
+Try<Token> end_of_text_among(std::map<Token, std::string>& special, const HfJson& vocabulary,
+                             const BesideTokenizer& beside) {
+    for (const auto& [number, text] : special)
+        if (beside.eos_token ? text == *beside.eos_token : number == beside.eos_token_id) return number;
+    if (beside.eos_token) {
+        const auto found = vocabulary.find(*beside.eos_token);
+        if (found == vocabulary.end())
+            return dp::fail(fmt::format("it lacks '{}', the eos_token of its {}",
+                                        printable(*beside.eos_token, 40), beside.source));
+        const Token number = DP_TRY(number_of(*found, *beside.eos_token));
+        special.emplace(number, *beside.eos_token);
+        return number;
+    }
+    if (beside.eos_token_id)
+        return dp::fail(fmt::format("its special tokens lack {}, the eos_token_id of its {}",
+                                    *beside.eos_token_id, beside.source));
     for (const std::string_view name : kEndsOfText)
         for (const auto& [number, text] : special)
             if (text == name) return number;
     return dp::fail(fmt::format("it lacks {}, which this trainer puts before each document", kEndOfText));
 }
 
-Try<BytePairParts> parts_of_json(std::string contents) {
+Try<BytePairParts> parts_of_json(std::string contents, const BesideTokenizer& beside) {
     const HfJson json = HfJson::parse(contents, nullptr, false);
     if (json.is_discarded()) return dp::fail("it is no JSON");
     DP_TRY(check_kind(json));
     const HfJson& model = part_of(json, "model");
     auto special = DP_TRY(special_tokens(json));
+    const Token end_of_text = DP_TRY(end_of_text_among(special, part_of(model, "vocab"), beside));
     auto texts = DP_TRY(texts_of(model, special));
-    const Token end_of_text = DP_TRY(end_of_text_among(special));
     auto pairs = DP_TRY(BytePairs::of_texts(std::move(texts)));
     const HfJson& merges = part_of(model, "merges");
     if (!merges.is_array()) return dp::fail("its model has no merges");
@@ -151,15 +167,25 @@ Try<BytePairParts> parts_of_json(std::string contents) {
         DP_TRY(pairs.add_merge(halves->first, halves->second));
     }
     if (part_of(model, "ignore_merges") == true) pairs.take_whole_words();
-    return BytePairParts{
-        "huggingface",      std::move(pairs), end_of_text, std::move(special), std::string(kTokenizerFile),
-        std::move(contents)};
+    return BytePairParts{"huggingface",
+                         std::move(pairs),
+                         end_of_text,
+                         std::move(special),
+                         std::string(kTokenizerFile),
+                         std::move(contents),
+                         beside.tokenizer_config};
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> make_hugging_face_tokenizer(std::string json, const std::string& source) {
-    auto parts = parts_of_json(std::move(json));
+    return make_hugging_face_tokenizer_beside(std::move(json), source, {});
+}
+
+Result<std::unique_ptr<Tokenizer>> make_hugging_face_tokenizer_beside(std::string json,
+                                                                      const std::string& source,
+                                                                      const BesideTokenizer& beside) {
+    auto parts = parts_of_json(std::move(json), beside);
     if (!parts) return not_taken(source, parts.error().message);
     return make_byte_pair_tokenizer(*std::move(parts));
 }

@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "trainer/base/files.hpp"
+#include "trainer/data/tokenizer_config.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -51,6 +52,29 @@ Result<std::string> read_tokenizer_file(const fs::path& file) {
     return read_file(file);
 }
 
+// Of the files that may be there. tokenizer_config.json is the tokenizer's own, generation_config.json the model's.
+Result<BesideTokenizer> beside(const fs::path& file) {
+    BesideTokenizer said;
+    std::error_code ignored;
+    const auto wrong = [](const fs::path& where) {
+        return [=](const Failure& error) {
+            return Error{Fault::usage,
+                         fmt::format("{}: {}; correct it, or take it away", where.string(), error.message)};
+        };
+    };
+    if (const fs::path config = file.parent_path() / kTokenizerConfig; fs::exists(config, ignored)) {
+        said.tokenizer_config = DP_TRY(read_tokenizer_file(config));
+        said.eos_token = DP_TRY(eos_token_in(said.tokenizer_config).map_error(wrong(config)));
+        said.source = kTokenizerConfig;
+    }
+    const fs::path generation = file.parent_path() / kGenerationConfig;
+    if (said.eos_token || !fs::exists(generation, ignored)) return said;
+    const std::string text = DP_TRY(read_tokenizer_file(generation));
+    said.eos_token_id = DP_TRY(eos_token_id_in(text).map_error(wrong(generation)));
+    said.source = kGenerationConfig;
+    return said;
+}
+
 MakeTokenizer* maker_for(const fs::path& file) {
     if (file.extension() == ".json") return make_hugging_face_tokenizer;
     if (file.extension() == ".tiktoken") return make_tiktoken_tokenizer;
@@ -74,7 +98,10 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer() {
 Result<void> save_tokenizer(const Tokenizer& tokenizer, const fs::path& directory) {
     const TokenizerFile file = tokenizer.file();
     if (!file.name.empty()) DP_TRY(write_file(directory / file.name, file.contents));
-    if (file.name == kDescription) return {};
+    // Beside the tokens nothing else says which token ends a text.
+    if (file.name == kDescription)
+        return write_file(directory / kTokenizerConfig, tokenizer_config_text(std::string(tokenizer.config()),
+                                                                              tokenizer.end_of_text_name()));
     const nlohmann::ordered_json description{{"tokenizer", tokenizer.name()},
                                              {"vocabulary", tokenizer.vocabulary()},
                                              {"end_of_text", tokenizer.end_of_text()}};
@@ -111,6 +138,10 @@ Result<std::unique_ptr<Tokenizer>> open_tokenizer_file(const fs::path& where) {
             "*.tiktoken, or GPT-2's vocab.bpe or merges.txt",
             where.string());
     auto contents = DP_TRY(read_tokenizer_file(where));
+    if (make == make_hugging_face_tokenizer) {
+        const auto said = DP_TRY(beside(where));
+        return make_hugging_face_tokenizer_beside(std::move(contents), where.string(), said);
+    }
     return make(std::move(contents), where.string());
 }
 
@@ -140,6 +171,13 @@ Result<std::unique_ptr<Tokenizer>> open_tokenizer(const fs::path& directory) {
     const auto text = read_tokenizer_file(description);
     if (const auto file = tokenizer_file_in(directory); file && (!text || file->filename() == kDescription))
         return open_tokenizer_file(*file);
+    if (std::error_code ignored; !text && !fs::exists(description, ignored))
+        return fail(
+            Fault::usage,
+            "{}: no tokenizer there (tokenizer.json, *.tiktoken, vocab.bpe or merges.txt); give the "
+            "directory "
+            "of the tokens, in which a training or `trainer prepare` keeps it, or that of the tokenizer",
+            directory.string());
     if (!text) return tl::unexpected(text.error());
     const auto name = said_in(*text, "tokenizer"), vocabulary = said_in(*text, "vocabulary");
     if (name == "bytes") return make_byte_tokenizer();

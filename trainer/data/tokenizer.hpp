@@ -56,6 +56,9 @@ class Tokenizer {
 
     // The file that open_tokenizer() needs; without a name: it needs none.
     virtual TokenizerFile file() const { return {}; }
+    // The contents of the tokenizer_config.json beside it; "": there was none. And what end_of_text() looks like there.
+    virtual std::string_view config() const { return {}; }
+    virtual std::string end_of_text_name() const { return std::string(kEndOfText); }
     // The contents of the merges.txt and vocab.json that Hugging Face's transformers read; "": there are none.
     virtual std::string merges() const { return {}; }
     virtual std::string vocabulary_json() const { return {}; }
@@ -71,7 +74,17 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer();
 using MakeTokenizer = Result<std::unique_ptr<Tokenizer>>(std::string contents, const std::string& source);
 MakeTokenizer make_gpt2_tokenizer;          // GPT-2's vocab.bpe
 MakeTokenizer make_hugging_face_tokenizer;  // tokenizer.json, of GPT-2's kind
-MakeTokenizer make_tiktoken_tokenizer;      // lines of a token's bytes in base64, a blank and its number
+// The same, with what lies beside it and says which token ends a text (tokenizer_config.hpp).
+struct BesideTokenizer {
+    std::string tokenizer_config;  // the contents of the file, or ""
+    std::optional<std::string> eos_token = {};
+    std::optional<std::int64_t> eos_token_id = {};
+    std::string source = {};  // which of the files says it, for errors
+};
+Result<std::unique_ptr<Tokenizer>> make_hugging_face_tokenizer_beside(std::string contents,
+                                                                      const std::string& source,
+                                                                      const BesideTokenizer& beside);
+MakeTokenizer make_tiktoken_tokenizer;  // lines of a token's bytes in base64, a blank and its number
 
 // A tokenizer.json, *.tiktoken, vocab.bpe or merges.txt, or a directory that has one.
 Result<std::unique_ptr<Tokenizer>> open_tokenizer_file(const std::filesystem::path& where);

@@ -63,7 +63,7 @@ bool adds_in_order(const Model& model, const Device* device, std::int64_t world)
 }  // namespace
 
 MemoryNeeds estimate_memory(const MemoryCase& c) {
-    const auto& [model, settings, data, world, device, sharing, recomputing] = c;
+    const auto& [model, settings, data, world, device, sharing, recomputing, evenly] = c;
     const std::int64_t padded = model.parameters().padded_count(), parameters = padded * kNumber,
                        learned = model.parameters().learned_count(), gradients = learned * kNumber;
     std::int64_t buffers = 0;
@@ -151,6 +151,9 @@ std::string batch_advice(const MemoryCase& c, std::int64_t available) {
         besides += fmt::format("; with --shard-optimizer a batch of {} fits, too", batch);
     if (c.recomputing != nullptr && fits(*c.recomputing, c.settings))
         besides += fmt::format("; with --recompute a batch of {} fits, too, and takes longer", batch);
+    const auto fits_too = [&](const std::unique_ptr<Model>& stage) { return fits(*stage, c.settings); };
+    if (!c.evenly.empty() && std::ranges::all_of(c.evenly, fits_too))
+        besides += fmt::format("; with --pipeline-split=even a batch of {} fits, too", batch);
     if (batch == 1 || !fits_with(1, accumulate))
         return "not even 1 fits; take a device with more memory, a smaller model or a smaller data set" +
                besides;

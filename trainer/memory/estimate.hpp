@@ -4,6 +4,9 @@
 // advice if it is too much. Pure, by what training/ allocates; memory_test.cpp compares.
 #pragma once
 
+#include <memory>
+#include <span>
+
 #include "trainer/models/model.hpp"
 #include "trainer/training/settings.hpp"
 
@@ -36,6 +39,8 @@ struct MemoryCase {
     const Device* device = nullptr;  // null where it is not known: then its copies are not counted
     std::int64_t sharing = 1;        // ranks of a node that share what is the same on all (NodeShare::fewest)
     const Model* recomputing = nullptr;  // the same with --recompute; null where that is no choice
+    // All stages of the pipeline with --pipeline-split=even; empty where that is no choice.
+    std::span<const std::unique_ptr<Model>> evenly = {};
 };
 
 MemoryNeeds estimate_memory(const MemoryCase& the_case);
@@ -49,7 +54,8 @@ std::string size_text(std::int64_t bytes);
 std::string needs_text(const MemoryNeeds& needs);
 
 // The continuation of "give a smaller --batch-size: ": the one that fits `available` bytes, the one that with
-// --accumulate makes the same global batch, and whether --shard-optimizer or --recompute would do.
+// --accumulate makes the same global batch, and whether --shard-optimizer, --recompute or
+// --pipeline-split=even would do.
 std::string batch_advice(const MemoryCase& the_case, std::int64_t available);
 
 // The message if a rank needs more than its device has; nullopt if it fits. `name`: the model's.

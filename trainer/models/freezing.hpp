@@ -31,7 +31,9 @@ inline std::int64_t trained_count(const ParameterSet& parameters) {
 
 // The model, of which what ModelShape::freeze means is frozen.
 inline std::unique_ptr<Model> make_model(const ModelInfo& info, const ModelShape& shape) {
-    auto model = info.make(shape);
+    ModelShape known = shape;
+    known.gpt.freeze = shape.freeze;
+    auto model = info.make(known);
     model->parameters().freeze([&](const Parameter& one) {
         return std::ranges::any_of(
             shape.freeze, [&](const std::string& pattern) { return is_named_like(one.name, pattern); });

@@ -6,6 +6,7 @@
 #include "trainer/models/gpt.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 
@@ -98,6 +99,7 @@ class Gpt final : public LanguageModel, public Stage {
     void place(Device& device, std::optional<std::uint64_t> seed, std::int64_t rows, Type type) override {
         device_ = &device;
         parameters_.place(device, seed, type);
+        first_learning_ = find_first_learning();
         const std::int64_t r = rows * shape_.sequence, own = rows * own_tokens(), c = shape_.hidden;
         auto numbers = [&](std::int64_t tokens, std::int64_t columns) {
             return device.make(type, {tokens, columns});
@@ -189,15 +191,17 @@ class Gpt final : public LanguageModel, public Stage {
             neighbours_.receive(dx, StageNeighbours::Side::after);
         }
         for (std::int64_t number = now_->layers.first + now_->layers.count; number-- > now_->layers.first;) {
-            if (shape_.recompute) layer(number);
-            layer_backward(number, dx);
+            if (number >= first_learning_) {
+                if (shape_.recompute) layer(number);
+                layer_backward(number, dx);
+            }
             parameters_.completed(*block(number).norm1.weight);
         }
         if (!layout_.begins(now_->chunk)) return neighbours_.start_send(dx, StageNeighbours::Side::before);
+        if (table_->is_frozen && positions_->is_frozen) return parameters_.completed(*table_);
         drop(kEmbedding, dx, dx);
         device_->zero(positions_->gradient);
         if (!layout_.is_last_stage()) device_->zero(table_->gradient);  // else the head has begun it
-        if (table_->is_frozen && positions_->is_frozen) return parameters_.completed(*table_);
         const Tensor all = gather(dx);
         if (layout_.divides_layers())
             device_->embed_part_backward(batch.x, all, words_, table_->gradient, positions_->gradient);
@@ -269,6 +273,9 @@ class Gpt final : public LanguageModel, public Stage {
     Parameter *table_ = nullptr, *positions_ = nullptr;
     std::vector<Block> blocks_;  // of all layers; other stages have the parameters of the others
     Weights last_norm_ = {};
+    // Of the whole model: layers before it have no backward pass, as nothing in them learns, nor the embedding. A stage still sends
+    // the one before a gradient, which nobody reads.
+    std::int64_t first_learning_ = 0;
     bool is_here_ = true;  // while parameters are declared: this stage has them
     Device* device_ = nullptr;
     std::vector<Slot> slots_;
@@ -519,6 +526,14 @@ class Gpt final : public LanguageModel, public Stage {
             start_sum(dx);
         if (learns(w)) backward_parameters(w, dy, gather(x));
         if (!layout_.divides_tokens) wait_sums();
+    }
+    std::int64_t find_first_learning() const {
+        if (!table_->is_frozen || !positions_->is_frozen) return 0;
+        const auto some_learn = [](const Block& b) {
+            const std::array all{b.norm1, b.qkv, b.project, b.norm2, b.up, b.down};
+            return std::ranges::any_of(all, learns);
+        };
+        return std::ranges::find_if(blocks_, some_learn) - blocks_.begin();
     }
     static bool learns(const Weights& w) { return w.weight->wants_gradient() || w.bias->wants_gradient(); }
     void start_sum(const Tensor& tensor) const {

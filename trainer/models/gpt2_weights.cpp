@@ -186,6 +186,18 @@ std::vector<float> transposed(std::span<const float> numbers, std::int64_t rows,
     return result;
 }
 
+Result<GptShape> gpt2_shape_of(const fs::path& from, const GptShape& ours) {
+    const TensorFiles files = DP_TRY(open_tensor_files(from));
+    const Tensors tensors = DP_TRY(by_name(files, from));
+    for (const char* name : {kTable, kPositions})
+        if (!is_matrix(tensors, name))
+            return fail(Fault::usage, "{}: has no matrix {}, so it is not of GPT-2", from.string(), name);
+    std::optional<Gpt2Config> config;
+    if (files.config)
+        if (const auto read = read_gpt2_config(*files.config)) config = *read;
+    return shape_in(tensors, config, ours);
+}
+
 Result<Gpt2Weights> Gpt2Weights::open(const fs::path& from, const GptShape& shape,
                                       const ParameterSet& declared) {
     Gpt2Weights weights;

@@ -25,6 +25,9 @@ Gpt2Tensor gpt2_tensor(const std::string& parameter, const Shape& shape);
 // The same numbers as [columns, rows] of [rows, columns].
 std::vector<float> transposed(std::span<const float> numbers, std::int64_t rows, std::int64_t columns);
 
+// What the files say of their model's size; `ours` has the number of heads, where they do not say it.
+Result<GptShape> gpt2_shape_of(const std::filesystem::path& from, const GptShape& ours);
+
 class Gpt2Weights {
  public:
     // Checks that the files hold just the parameters of a gpt of this shape. `declared`: its own. An error names the tensor,

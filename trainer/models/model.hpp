@@ -164,6 +164,7 @@ struct GptShape {
     std::int64_t document_begins = -1;
     // Of the adapters of attention's first linear layer, all that is then learnt (low_rank.hpp); 0: there are none.
     std::int64_t lora_rank = 0, lora_alpha = 0;
+    std::vector<std::string> freeze = {};  // ModelShape's: what it saves decides which layers a stage has
 };
 
 // A model's options; models ignore those that they do not have.

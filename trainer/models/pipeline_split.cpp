@@ -2,7 +2,13 @@
 #include "trainer/models/pipeline_split.hpp"
 
 #include <algorithm>
+#include <array>
+#include <limits>
 #include <set>
+#include <string>
+#include <tuple>
+
+#include "trainer/models/freezing.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -11,51 +17,175 @@ std::size_t at(std::int64_t index) {
     return static_cast<std::size_t>(index);
 }
 
-// Deals layers out, at least `least` to each place, every further one to the place that is then fastest; of several the last. No
-// other way has a faster slowest place. `others`: what each place costs without layers.
-std::vector<std::int64_t> dealt(std::int64_t layers, std::int64_t least, std::int64_t cost,
-                                const std::vector<std::int64_t>& others) {
-    std::vector<std::int64_t> counts(others.size(), least);
-    for (auto left = layers - least * static_cast<std::int64_t>(others.size()); left > 0; --left) {
-        std::size_t fastest = 0;
-        const auto with_one_more = [&](std::size_t place) {
-            return (counts[place] + 1) * cost + others[place];
-        };
-        for (std::size_t place = 1; place < others.size(); ++place)
-            if (with_one_more(place) <= with_one_more(fastest)) fastest = place;
-        ++counts[fastest];
+// Runs of layers, and what they take in each place of the model's order. Times are doubles for their squares; all ranks compute the
+// same.
+class Runs {
+ public:
+    Runs(const StageCosts& costs, std::int64_t places)
+        : sums_{0}, embedding_(costs.embedding), head_(costs.head), places_(at(places)) {
+        for (const std::int64_t cost : costs.layers) sums_.push_back(sums_.back() + cost);
     }
-    return counts;
+
+    std::size_t places() const { return places_; }
+    std::size_t layers() const { return sums_.size() - 1; }
+    double time(std::size_t place, std::size_t first, std::size_t end) const {
+        return static_cast<double>(sums_[end] - sums_[first] + (place == 0 ? embedding_ : 0) +
+                                   (place + 1 == places_ ? head_ : 0));
+    }
+
+ private:
+    std::vector<std::int64_t> sums_;  // of the layers before each
+    std::int64_t embedding_, head_;
+    std::size_t places_;
+};
+
+struct Way {
+    double value;
+    std::vector<std::int64_t> counts;
+};
+
+// Of all ways to give each place some layers the one with the least value; of several the one where later places have more.
+// `value_with(value of the places before, time of one more)`.
+template <typename ValueWith>
+Way least_way(const Runs& runs, const ValueWith& value_with) {
+    constexpr double kNone = std::numeric_limits<double>::infinity();
+    const std::size_t places = runs.places(), layers = runs.layers();
+    std::vector<double> least(layers + 1, kNone);  // of the places so far, by the layers that they have
+    least[0] = 0;
+    std::vector<std::vector<std::size_t>> firsts(places, std::vector<std::size_t>(layers + 1));
+    for (std::size_t place = 0; place < places; ++place) {
+        std::vector<double> with(layers + 1, kNone);
+        for (std::size_t end = place + 1; end + (places - place - 1) <= layers; ++end)
+            for (std::size_t first = place; first < end; ++first) {
+                const double value = value_with(least[first], runs.time(place, first, end));
+                if (value >= with[end]) continue;
+                with[end] = value;
+                firsts[place][end] = first;
+            }
+        least = std::move(with);
+    }
+    Way way{least[layers], std::vector<std::int64_t>(places)};
+    for (std::size_t place = places, end = layers; place-- > 0; end = firsts[place][end])
+        way.counts[place] = static_cast<std::int64_t>(end - firsts[place][end]);
+    return way;
+}
+
+std::vector<std::int64_t> split_of_stages(const Runs& runs) {
+    const double slowest =
+        least_way(runs, [](double before, double time) { return std::max(before, time); }).value;
+    return least_way(runs,
+                     [&](double before, double time) {
+                         return time > slowest ? std::numeric_limits<double>::infinity()
+                                               : before + time * time;
+                     })
+        .counts;
+}
+
+// How slow the slowest stage is and how unlike they are, then the same of the chunks: less is better.
+using Slowness = std::array<double, 4>;
+Slowness slowness_of(const std::vector<std::int64_t>& counts, std::size_t stages, const Runs& runs) {
+    std::vector<double> of_stages(stages, 0);
+    Slowness slowness{};
+    const auto add = [&](std::size_t from, double time) {
+        slowness[from] = std::max(slowness[from], time);
+        slowness[from + 1] += time * time;
+    };
+    std::size_t first = 0;
+    for (std::size_t place = 0; place < counts.size(); ++place) {
+        const std::size_t end = first + static_cast<std::size_t>(counts[place]);
+        const double time = runs.time(place, first, end);
+        of_stages[place % stages] += time;
+        add(2, time);
+        first = end;
+    }
+    for (const double time : of_stages) add(0, time);
+    return slowness;
+}
+
+// From an even split on, the one layer that is best moved to another chunk moves there, until none is. Of two ways that are as fast
+// it is the one where earlier chunks have fewer.
+std::vector<std::int64_t> split_of_chunks(const Runs& runs, std::size_t stages) {
+    auto best =
+        even_layers(static_cast<std::int64_t>(runs.layers()), static_cast<std::int64_t>(runs.places()));
+    auto least = slowness_of(best, stages, runs);
+    for (bool moves = true; moves;) {
+        moves = false;
+        const auto from = best;
+        for (std::size_t taken = 0; taken < from.size(); ++taken)
+            for (std::size_t given = 0; given < from.size() && from[taken] > 1; ++given) {
+                auto other = from;
+                --other[taken];
+                ++other[given];
+                const auto slowness = slowness_of(other, stages, runs);
+                if (std::tie(slowness, other) >= std::tie(least, best)) continue;
+                least = slowness;
+                best = std::move(other);
+                moves = true;
+            }
+    }
+    return best;
+}
+
+StageCosts stage_costs(const SplitCosts& costs) {
+    StageCosts both{{}, costs.embedding.both(), costs.head.both()};
+    for (const PassFlops& layer : costs.layers) both.layers.push_back(layer.both());
+    return both;
+}
+
+// Of the parameters that a layer multiplies with, and of norms.
+bool learns(const std::string& name, const GptShape& shape) {
+    const auto is_frozen = [&](const std::string& parameter) {
+        return std::ranges::any_of(
+            shape.freeze, [&](const std::string& pattern) { return is_named_like(parameter, pattern); });
+    };
+    return !is_frozen(name + ".weight") || !is_frozen(name + ".bias");
 }
 
 }  // namespace
 
 SplitCosts split_costs(const GptShape& shape) {
-    const std::int64_t c = shape.hidden, layer = 24 * c * c + 2 * shape.sequence * c,
-                       passes = shape.recompute
-                                    ? 4
-                                    : 3;  // a backward pass is two products for each of a forward one
-    // The embedding adds two rows, and its backward pass to two rows.
-    return {passes * layer, 4 * c, 3 * 2 * c * shape.vocabulary};
+    // A backward pass is two products for each of a forward one, of which one is the weight's gradient. The embedding adds two
+    // rows, and its backward pass to two rows.
+    const std::int64_t c = shape.hidden, scores = 2 * shape.sequence * c, table = 2 * c * shape.vocabulary;
+    const bool adapts = shape.lora_rank > 0;
+    const auto embeds = [&](const char* name) {
+        return !adapts && std::ranges::none_of(shape.freeze, [&](const std::string& pattern) {
+            return is_named_like(name, pattern);
+        });
+    };
+    const bool learns_words = embeds("wte"), learns_embedding = learns_words || embeds("wpe");
+    struct Linear {
+        const char* name;
+        std::int64_t flops;
+        bool is_adapted = false;
+    };
+    SplitCosts costs{{}, {2 * c, learns_embedding ? 2 * c : 0}, {table, learns_words ? 2 * table : table}};
+    bool has_backward = learns_embedding;  // something is learnt below
+    for (std::int64_t number = 0; number < shape.layers; ++number) {
+        const std::string layer = "h." + std::to_string(number);
+        std::int64_t forward = scores, gradients = 0;
+        bool learns_some = false;
+        for (const auto& [name, flops, is_adapted] : {Linear{".attn.c_attn", 6 * c * c, true},
+                                                      {".attn.c_proj", 2 * c * c},
+                                                      {".mlp.c_fc", 8 * c * c},
+                                                      {".mlp.c_proj", 8 * c * c},
+                                                      {".ln_1", 0},
+                                                      {".ln_2", 0}}) {
+            forward += flops;
+            if (adapts ? !is_adapted : !learns(layer + name, shape)) continue;
+            gradients += flops;
+            learns_some = true;
+        }
+        has_backward |= learns_some;
+        const std::int64_t again = shape.recompute ? forward : 0;
+        costs.layers.push_back({forward, has_backward ? again + forward + scores + gradients : 0});
+    }
+    return costs;
 }
 
-std::vector<std::int64_t> balanced_layers(std::int64_t layers, std::int64_t stages, std::int64_t chunks,
-                                          const SplitCosts& costs) {
-    const auto with_ends = [&](std::int64_t places, bool has_first, bool has_last) {
-        std::vector<std::int64_t> others(at(places), 0);
-        if (has_first) others.front() += costs.embedding;
-        if (has_last) others.back() += costs.head;
-        return others;
-    };
-    const auto of_stages = dealt(layers, chunks, costs.layer, with_ends(stages, true, true));
-    std::vector<std::int64_t> all(at(stages * chunks));
-    for (std::int64_t stage = 0; stage < stages; ++stage) {
-        const auto of_chunks =
-            dealt(of_stages[at(stage)], 1, costs.layer, with_ends(chunks, stage == 0, stage + 1 == stages));
-        for (std::int64_t chunk = 0; chunk < chunks; ++chunk)
-            all[at(chunk * stages + stage)] = of_chunks[at(chunk)];
-    }
-    return all;
+std::vector<std::int64_t> balanced_layers(std::int64_t stages, std::int64_t chunks, const StageCosts& costs) {
+    const Runs runs(costs, stages * chunks);
+    return chunks == 1 ? split_of_stages(runs) : split_of_chunks(runs, at(stages));
 }
 
 std::vector<std::int64_t> even_layers(std::int64_t layers, std::int64_t chunks) {
@@ -71,20 +201,20 @@ std::vector<std::int64_t> chunk_layers(const GptShape& shape) {
     if (stages == 1) return {shape.layers};
     if (!split.layers.empty()) return split.layers;
     return split.is_even ? even_layers(shape.layers, stages * chunks)
-                         : balanced_layers(shape.layers, stages, chunks, split_costs(shape));
+                         : balanced_layers(stages, chunks, stage_costs(split_costs(shape)));
 }
 
-std::vector<std::int64_t> chunk_costs(const GptShape& shape) {
+std::vector<PassFlops> chunk_costs(const GptShape& shape) {
     const SplitCosts costs = split_costs(shape);
-    auto all = chunk_layers(shape);
-    for (std::int64_t& layers : all) layers *= costs.layer;
+    std::vector<PassFlops> all;
+    std::size_t layer = 0;
+    for (const std::int64_t count : chunk_layers(shape)) {
+        PassFlops& chunk = all.emplace_back();
+        for (std::int64_t i = 0; i < count; ++i) chunk += costs.layers[layer++];
+    }
     all.front() += costs.embedding;
     all.back() += costs.head;
     return all;
-}
-
-double forward_part(const GptShape& shape) {
-    return shape.recompute ? 1.0 / 4 : 1.0 / 3;
 }
 
 std::vector<std::int64_t> largest_stages(const GptShape& shape) {

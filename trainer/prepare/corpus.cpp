@@ -13,6 +13,7 @@
 #include "trainer/data/prepared.hpp"
 #include "trainer/data/token_files.hpp"
 #include "trainer/data/token_shard.hpp"
+#include "trainer/data/tokenizer_config.hpp"
 #include "trainer/prepare/made_once.hpp"
 
 namespace dp::trainer {
@@ -53,7 +54,12 @@ std::optional<fs::path> tokenizer_for(const Corpus& corpus, const TokenizerSourc
 // What determines the tokens, without reading the texts.
 std::string identity_of(const Corpus& corpus, const std::optional<fs::path>& tokenizer, BadSamples bad) {
     auto files = corpus.files;
-    if (tokenizer) files.push_back(*tokenizer);
+    if (tokenizer) {
+        files.push_back(*tokenizer);
+        // They say which token is before each document.
+        for (const std::string_view name : {kTokenizerConfig, kGenerationConfig})
+            files.push_back(tokenizer->parent_path() / name);
+    }
     std::error_code ignored;
     nlohmann::json stamps = nlohmann::json::array();
     for (const fs::path& file : files) {

@@ -14,7 +14,6 @@
 namespace dp::trainer {
 namespace {
 
-constexpr double kExplosion = 4;     // times the smallest smooth loss: what follows says nothing
 constexpr std::int64_t kFirst = 10;  // steps, whose smooth loss is not smooth yet
 constexpr double kFall = 0.01;       // of the first loss
 
@@ -39,6 +38,7 @@ Result<void> begin_with(const GivenValues& given, const Model& model, Device& de
 double rate_of_range(const RangeOptions& options, std::int64_t step) {
     const double part =
         options.steps < 2 ? 0 : static_cast<double>(step - 1) / static_cast<double>(options.steps - 1);
+    if (options.scale == RateScale::linear) return options.lowest + (options.highest - options.lowest) * part;
     return options.lowest * std::pow(options.highest / options.lowest, part);
 }
 
@@ -51,7 +51,7 @@ std::optional<std::size_t> steepest_descent(std::span<const RatePoint> points) {
     double steepest = 0;
     for (std::size_t i = 1; i < std::min(end + 1, points.size() - 1); ++i) {
         const double slope =
-            points[i + 1].smooth - points[i - 1].smooth;  // the rates' ratios are all the same
+            (points[i + 1].smooth - points[i - 1].smooth) / std::log(points[i + 1].rate / points[i - 1].rate);
         if (slope < steepest) {
             steepest = slope;
             found = i;
@@ -99,7 +99,7 @@ Result<RangeTest> range_test(const ModelInfo& info, Model& model, const Dataset&
         test.points.push_back({settings.rate.rate, loss, smooth.add(loss)});
         const double now = test.points.back().smooth;
         smallest = step == 1 ? now : std::min(smallest, now);
-        test.has_exploded = step > kFirst && now > kExplosion * smallest;
+        test.has_exploded = step > kFirst && now > options.explosion * smallest;
         if (test.has_exploded) break;
     }
     if (test.points.empty())

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The learning-rate range test (Smith, "Cyclical Learning Rates for Training Neural Networks", WACV 2017, arXiv:1506.01186): the rate
-// rises from step to step by the same factor. As long as it is too small the loss stands still, then it falls, then it explodes.
+// rises from step to step. As long as it is too small the loss stands still, then it falls, then it explodes.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,14 @@
 
 namespace dp::trainer {
 
+// How the rate rises from step to step: by the same factor, or by the same number.
+enum class RateScale { exponential, linear };
+
 struct RangeOptions {
     double lowest = 1e-7, highest = 1;  // learning rates, of the first step and of the last one
     std::int64_t steps = 200;
+    RateScale scale = RateScale::exponential;
+    double explosion = 4;  // times the smallest smooth loss: what follows says nothing
 };
 
 // A step of the test.

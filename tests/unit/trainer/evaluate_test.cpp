@@ -102,6 +102,18 @@ TEST_P(EvaluateEach, SaysWhatTheTrainingSaidAtItsEndOnAnyNumberOfRanks) {
         }
 }
 
+TEST(Mixed, IsOfASampleThatIsDrawnByTheWeights) {
+    const auto tested = [](std::int64_t samples, double loss) {
+        return Evaluated{samples, loss, std::nullopt, std::exp(loss), std::nullopt, 2};
+    };
+    const Evaluated all = mixed({{"large", 0.25, tested(1000, 2)}, {"small", 0.75, tested(1, 4)}});
+    EXPECT_EQ(all.samples, 1001);
+    EXPECT_DOUBLE_EQ(all.loss, 3.5);
+    EXPECT_DOUBLE_EQ(*all.perplexity, std::exp(3.5)) << "not a mean of perplexities";
+    EXPECT_EQ(all.seconds, 4);
+    EXPECT_FALSE(all.accuracy);
+}
+
 TEST(Masks, OverlapIsCountedPixelByPixel) {
     const auto counted = [](const std::vector<float>& logits, const std::vector<float>& targets) {
         MaskCounts counts;
@@ -284,6 +296,56 @@ TEST_F(EvaluateCommand, TakesTheShapeAndThePrecisionFromTheCheckpointAndOtherDat
     EXPECT_NE(last_line().at("test_loss"), found.at("test_loss"));
     ASSERT_TRUE(evaluated({"--data-dir=" + other.string()}));
     EXPECT_GT(last_line().at("test_loss"), 1.5 * loss) << "it has learnt another text";
+}
+
+TEST_F(EvaluateCommand, TestsEachSetOfAMixAndTheMixByWeight) {
+    const auto data = text("data", letters(400, "abc")), other = text("other", letters(800, "xyz"));
+    ASSERT_TRUE(trained(tiny_gpt(data)));
+    const auto loss_of = [&](const fs::path& set) {
+        EXPECT_TRUE(evaluated({"--data-dir=" + set.string()}));
+        return last_line().at("test_loss").get<double>();
+    };
+    const double known = loss_of(data), unknown = loss_of(other);
+    ASSERT_TRUE(evaluated({fmt::format("--data={}:3,{}:1", data.string(), other.string())}));
+    EXPECT_THAT(said_, HasSubstr(fmt::format("test samples from {} (75 %) and {} (25 %)\n", data.string(),
+                                             other.string())));
+    EXPECT_THAT(said_, HasSubstr("\n" + data.string() + ": test loss "));
+    EXPECT_THAT(said_, HasSubstr("\n" + other.string() + ": test loss "));
+    EXPECT_THAT(said_, HasSubstr("\nthe mix: test loss "));
+    const auto found = last_line();
+    EXPECT_NEAR(found.at("test_loss"), 0.75 * known + 0.25 * unknown, 1e-5);
+    EXPECT_NEAR(found.at("test_perplexity"), std::exp(0.75 * known + 0.25 * unknown), 1e-2);
+    ASSERT_EQ(found.at("mix").size(), 2u);
+    EXPECT_EQ(found.at("mix")[0].at("data"), data.string());
+    EXPECT_EQ(found.at("mix")[1].at("weight"), 0.25);
+    EXPECT_NEAR(found.at("mix")[1].at("test_loss"), unknown, 1e-5);
+    EXPECT_THAT(refusal({fmt::format("--data={}:1,{}:1", data.string(), (scratch_ / "none").string())}),
+                HasSubstr("none"));
+    fs::remove_all(saved_);
+    ASSERT_TRUE(trained({"--model=linear", "--steps=1"}));
+    EXPECT_THAT(refusal({"--data=a:1"}), HasSubstr("--data is only for gpt, and "));
+}
+
+// Texts become tokens as in the training.
+TEST_F(EvaluateCommand, TakesTextsWithTheTokenizerOfTheTraining) {
+    ::setenv("XDG_CACHE_HOME", (scratch_ / "cache").c_str(), 1);
+    fs::create_directory(scratch_ / "texts");
+    scratch_.write("texts/a.txt", letters(400, "abc"));
+    const auto trained_on_texts = [&](const std::string& more) {
+        auto words = tiny_gpt(scratch_ / "texts");
+        words.insert(words.end(), {"--device=cpu", "--checkpoint-dir=" + saved_.string(), more});
+        return done(words).has_value();
+    };
+    ASSERT_TRUE(trained_on_texts("--seed=1"));
+    const double loss = last_line().at("test_loss");
+    ASSERT_TRUE(evaluated({"--data-dir=" + (scratch_ / "texts").string()}));
+    EXPECT_NEAR(last_line().at("test_loss"), loss, 1e-5 * loss);
+    EXPECT_THAT(said_, HasSubstr(" test samples from " + (scratch_ / "texts").string() + "\n"));
+    fs::remove_all(saved_);
+    ASSERT_TRUE(trained_on_texts("--vocab-size=300"));
+    EXPECT_THAT(refusal({"--data-dir=" + (scratch_ / "texts").string()}),
+                HasSubstr("texts, and no tokenizer beside them; give the training's as --tokenizer, or "));
+    ::unsetenv("XDG_CACHE_HOME");
 }
 
 TEST_F(EvaluateCommand, AnswersTheQuestionsOfTasks) {

@@ -11,6 +11,7 @@
 #include "small_files.hpp"
 #include "small_models.hpp"
 #include "trainer/commands/options.hpp"
+#include "trainer/commands/preparation.hpp"
 #include "trainer/data/tokenizer.hpp"
 #include "trainer/models/gpt.hpp"
 #include "trainer/models/gpt2_weights.hpp"
@@ -109,7 +110,8 @@ TEST_F(Export, BringsGpt2sTokenizerWhereTheDataHasIt) {
     EXPECT_THAT(refusal_of(exported(saved_, scratch_ / "data")),
                 HasSubstr("its tokenizer has 258 tokens, and the model 100; give the data"));
     EXPECT_FALSE(fs::exists(output_.parent_path())) << "nothing is left";
-    EXPECT_THAT(refusal_of(exported(saved_, scratch_ / "none")), HasSubstr("tokenizer.json: cannot read"));
+    EXPECT_THAT(refusal_of(exported(saved_, scratch_ / "none")),
+                HasSubstr("none: no tokenizer there (tokenizer.json, "));
 
     ModelShape wide = shape();
     wide.gpt.vocabulary = 300;
@@ -122,12 +124,47 @@ TEST_F(Export, BringsGpt2sTokenizerWhereTheDataHasIt) {
     EXPECT_EQ(contents_of(output_ / "merges.txt"), "#version: 0.2\nl o\n");
     EXPECT_EQ(contents_of(output_ / "vocab.json"), (*gpt2)->vocabulary_json());
     EXPECT_EQ(nlohmann::json::parse(contents_of(output_ / "config.json")).at("eos_token_id"), 257);
+    EXPECT_EQ(nlohmann::json::parse(contents_of(output_ / "generation_config.json")).at("eos_token_id"), 257);
+    const auto config = nlohmann::json::parse(contents_of(output_ / "tokenizer_config.json"));
+    EXPECT_EQ(config.at("eos_token"), "<|endoftext|>");
+    EXPECT_EQ(config.at("model_max_length"), wide.gpt.sequence);
     fs::remove_all(output_);
     ASSERT_TRUE(save_tokenizer(*make_byte_tokenizer(), scratch_ / "data"));
     ASSERT_TRUE(exported(scratch_ / "wide", scratch_ / "data"));
     EXPECT_THAT(said_,
                 HasSubstr(", without a tokenizer: its tokens are bytes, for which transformers has none\n"));
     EXPECT_EQ(nlohmann::json::parse(contents_of(output_ / "config.json")).at("eos_token_id"), 256);
+}
+
+// So nobody has to know how large they are.
+TEST_F(Export, SaysTheSizesOfAModelThatBeginsWithIt) {
+    train();
+    ASSERT_TRUE(exported(saved_));
+    const auto sized = [&](std::vector<std::string> words) {
+        words.push_back("--init-from=" + output_.string());
+        const Parsed parsed = parse_options(words);
+        EXPECT_TRUE(parsed.options) << parsed.text;
+        return sized_by_weights(*parsed.options);
+    };
+    const auto sizes_of = [](const Options& options) {
+        const GptShape& gpt = completed(options, *find_model("gpt")).shape.gpt;
+        return std::array{gpt.layers, gpt.hidden, gpt.heads, gpt.sequence, gpt.vocabulary};
+    };
+    const auto sizes = [](const GptShape& gpt) {
+        return std::array{gpt.layers, gpt.hidden, gpt.heads, gpt.sequence, gpt.vocabulary};
+    };
+    const GptShape mine = shape().gpt;
+    EXPECT_EQ(sizes_of(sized({})), sizes(mine));
+    EXPECT_EQ(choose_model(sized({}), true)->info->name, "gpt");
+    GptShape other = mine;
+    other.layers = 7;  // is refused later, with the option that is right
+    EXPECT_EQ(sizes_of(sized({"--model=gpt", "--num-layers=7"})), sizes(other));
+    EXPECT_FALSE(sized({"--model=cnn"}).gave("--num-layers"));
+    EXPECT_FALSE(sized({"--gpt-size=124M"}).gave("--num-layers"));
+    // A training goes on when what it began with is gone.
+    fs::remove_all(output_);
+    EXPECT_FALSE(sized({}).gave("--num-layers"));
+    EXPECT_EQ(sizes_of(sized({"--checkpoint-dir=" + saved_.string()})), sizes(mine));
 }
 
 TEST_F(Export, OtherModelsAndPlacesAreRefusedInOneLine) {

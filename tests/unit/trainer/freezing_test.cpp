@@ -188,10 +188,10 @@ TEST(Freeze, IsTheSameForEveryModel) {
     const struct {
         const char* model;
         Words freeze;
-    } cases[] = {{"cnn", {"conv1", "fc2.bias"}},
-                 {"unet2d", {"upconv*", "*.bias"}},
-                 {"gpt", {"wte", "h.0"}},
-                 {"gpt", {"wpe", "*.ln_?", "h.1.mlp.c_fc.weight"}}};
+    } cases[] = {
+        {"cnn", {"conv1", "fc2.bias"}}, {"unet2d", {"upconv*", "*.bias"}},
+        {"gpt", {"wte", "h.0"}},        {"gpt", {"wte", "wpe", "h.0"}},  // layers without a backward pass
+        {"gpt", {"w*", "h"}},           {"gpt", {"wpe", "*.ln_?", "h.1.mlp.c_fc.weight"}}};
     for (const auto& c : cases) {
         const ModelInfo& info = *find_model(c.model);
         ModelShape model = shape(), free = shape();

@@ -336,6 +336,35 @@ TEST(MemoryAdvice, NamesRecomputeWhereThatWouldDo) {
     EXPECT_THAT(batch_advice({*kept, settings, nullptr, 1}, needs), Not(EndsWith(said)));
 }
 
+// The stage that refuses is not the only one that must fit.
+TEST(MemoryAdvice, NamesTheEvenSplitWhereThatWouldDo) {
+    const auto settings = settings_of(64, 2, Optimization::adam);
+    const auto stage_of = [](const std::vector<std::int64_t>& layers, std::int64_t stage) {
+        ModelShape some = shape();
+        some.gpt.layers = 4;
+        some.gpt.layout.stages = 2;
+        some.gpt.layout.stage = stage;
+        some.gpt.layout.split.layers = layers;
+        return find_model("gpt")->make(some);
+    };
+    const auto needs_of = [&](const Model& model) {
+        return estimate_memory({model, settings, nullptr, 1}).total();
+    };
+    const auto first = stage_of({3, 1}, 0);
+    std::vector<std::unique_ptr<Model>> evenly;
+    evenly.push_back(stage_of({2, 2}, 0));
+    evenly.push_back(stage_of({2, 2}, 1));
+    const std::int64_t most = std::max(needs_of(*evenly[0]), needs_of(*evenly[1]));
+    ASSERT_LT(most, needs_of(*first));
+    const std::string said = "; with --pipeline-split=even a batch of 64 fits, too";
+    const auto advice = [&](std::span<const std::unique_ptr<Model>> stages, std::int64_t available) {
+        return batch_advice({*first, settings, nullptr, 1, nullptr, 1, nullptr, stages}, available);
+    };
+    EXPECT_THAT(advice(evenly, most), EndsWith(said));
+    EXPECT_THAT(advice(evenly, most - 1), Not(EndsWith(said))) << "one of the stages is too large";
+    EXPECT_THAT(advice({}, most), Not(EndsWith(said)));
+}
+
 TEST(MemoryAdvice, NamesTheShardedOptimizerWhereThatWouldDo) {
     const auto model = find_model("cnn")->make({});
     auto settings = settings_of(64, 1, Optimization::adam), sharded = settings;

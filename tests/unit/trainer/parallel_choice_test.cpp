@@ -41,6 +41,32 @@ TEST(ParallelChoice, IsTheOptionsOrTheSteps) {
     EXPECT_EQ(*choose(gpt, 1, 2, 2), (ModelParallel{1, 1, 1}));
 }
 
+TEST(EvenlySplit, AreAllStagesWhereThatIsAnotherSplit) {
+    const ModelInfo& info = *find_model("gpt");
+    ModelShape shape;
+    shape.gpt = {4, 16, 2, 8, 300};
+    Settings training;
+    training.accumulate = 4;
+    const auto split = [&](std::int64_t stages) {
+        shape.gpt.layout = layout_of({1, 1, static_cast<std::uint32_t>(stages)}, stages - 1, training);
+        return evenly_split(info, shape, training);
+    };
+    EXPECT_TRUE(split(1).empty());
+    const auto two = split(2);  // the head costs more than a layer
+    ASSERT_EQ(two.size(), 2u);
+    EXPECT_EQ(two[0]->parameters().count() - two[1]->parameters().count(), 8 * 16 - 2 * 16)
+        << "wpe and ln_f; each has wte";
+    EXPECT_GT(two[0]->activations_per_sample(), two[1]->activations_per_sample())
+        << "of two micro-batches at a time";
+    EXPECT_TRUE(split(4).empty()) << "there is no other way";
+    training.pipeline_split.layers = {2, 2};
+    EXPECT_TRUE(split(2).empty());
+    training.pipeline_split.layers = {1, 3};
+    EXPECT_EQ(split(2).size(), 2u);
+    shape.freeze = {"wte", "wpe", "h.0", "h.1"};
+    EXPECT_TRUE(split(2).empty()) << "its first stage would learn nothing";
+}
+
 TEST(ParallelChoice, RefusesWhatCannotBeAndSaysWhatCan) {
     const std::string four = "--tensor-parallel=4", two = "--tensor-parallel=2", gpt = "--model=gpt";
     EXPECT_EQ(refusal({gpt, four}, 4),

@@ -345,6 +345,30 @@ TEST(DividedTraining, LearnsAroundWhatIsFrozen) {
     }
 }
 
+// What is before all that is learnt has no backward pass, also where its stage must pass a gradient on.
+TEST(DividedTraining, LearnsBehindWhatIsFrozen) {
+    Settings settings = hundred_steps();
+    settings.max_steps = 20;
+    const std::vector<std::string> freeze{"wte", "wpe", "h.0", "h.1.attn"};
+    const Trained one = train_divided({1, 1, 1}, settings, 0, false, freeze).front();
+    Settings ring = settings;
+    ring.pipeline_schedule = PipelineSchedule::interleaved;
+    ring.virtual_stages = 2;
+    // The first chunk is all frozen, and its stage learns in its other one.
+    ring.pipeline_split.layers = {1, 1, 2, 1};
+    for (const bool recompute : {false, true})
+        for (const auto& [ranks, given] : {std::pair{ModelParallel{2, 2, 1}, settings},
+                                           {{1, 2, 2}, settings},
+                                           {{2, 1, 2}, settings},
+                                           {{1, 1, 2}, ring}})
+            for (const Trained& rank : train_divided(ranks, given, 0, recompute, freeze)) {
+                ASSERT_EQ(rank.losses.size(), 20u);
+                for (std::size_t step = 0; step < 20; ++step)
+                    ASSERT_NEAR(rank.losses[step] / one.losses[step], 1, 1e-5) << step + 1;
+                EXPECT_TRUE(rank.outcome.equal_on_all_ranks);
+            }
+}
+
 // What one shape has saved, another goes on with.
 TEST(DividedTraining, GoesOnInAnyShape) {
     Settings settings = hundred_steps();

@@ -14,13 +14,23 @@
 namespace dp::trainer {
 namespace {
 
+using ::testing::Each;
 using ::testing::ElementsAre;
 using Layers = std::vector<std::int64_t>;
+
+// Of layers that are all alike.
+struct Costs {
+    std::int64_t layer, embedding, head;
+
+    StageCosts of(std::int64_t layers) const {
+        return {Layers(static_cast<std::size_t>(layers), layer), embedding, head};
+    }
+};
 
 TEST(BalancedLayers, MakeTheSlowestStageAsFastAsItCanBe) {
     struct Case {
         std::int64_t layers, stages, chunks;
-        SplitCosts costs;
+        Costs costs;
         Layers split;
     };
     for (const auto& [layers, stages, chunks, costs, split] : {
@@ -38,7 +48,7 @@ TEST(BalancedLayers, MakeTheSlowestStageAsFastAsItCanBe) {
              {24, 4, 2, {10, 0, 32}, {3, 3, 3, 2, 4, 4, 4, 1}},
              {6, 3, 2, {10, 0, 99}, {1, 1, 1, 1, 1, 1}},
          })
-        EXPECT_EQ(balanced_layers(layers, stages, chunks, costs), split)
+        EXPECT_EQ(balanced_layers(stages, chunks, costs.of(layers)), split)
             << layers << " layers, " << stages << " x " << chunks << ", head " << costs.head;
 }
 
@@ -46,7 +56,7 @@ TEST(BalancedLayers, MakeTheSlowestStageAsFastAsItCanBe) {
 TEST(BalancedLayers, HaveNoBetterWay) {
     for (std::int64_t stages = 2; stages < 5; ++stages)
         for (std::int64_t layers = stages; layers < 11; ++layers)
-            for (const SplitCosts& costs : {SplitCosts{10, 0, 0}, {10, 3, 17}, {10, 25, 8}, {10, 0, 60}}) {
+            for (const Costs& costs : {Costs{10, 0, 0}, {10, 3, 17}, {10, 25, 8}, {10, 0, 60}}) {
                 const auto slowest = [&](const Layers& split) {
                     std::int64_t most = 0;
                     for (std::size_t stage = 0; stage < split.size(); ++stage)
@@ -69,7 +79,7 @@ TEST(BalancedLayers, HaveNoBetterWay) {
                         try_all(stage + 1, left - split[stage]);
                 };
                 try_all(0, layers);
-                const Layers chosen = balanced_layers(layers, stages, 1, costs);
+                const Layers chosen = balanced_layers(stages, 1, costs.of(layers));
                 EXPECT_EQ(slowest(chosen), least) << layers << " layers, " << stages << " stages";
                 EXPECT_EQ(std::accumulate(chosen.begin(), chosen.end(), std::int64_t{0}), layers);
                 EXPECT_GE(std::ranges::min(chosen), 1);
@@ -86,17 +96,19 @@ GptShape gpt_124m() {
 TEST(ChunkLayers, AreWhatTheLayoutWants) {
     GptShape shape = gpt_124m();
     const SplitCosts costs = split_costs(shape);
-    EXPECT_EQ(costs.layer, 3 * (24 * 768 * 768 + 2 * 1024 * 768));
-    EXPECT_EQ(costs.head, 3 * 2 * 768 * 50257);
+    const std::int64_t layer = 24 * 768 * 768 + 2 * 1024 * 768, head = 2 * 768 * 50257;
+    EXPECT_THAT(costs.layers, Each(PassFlops{layer, 2 * layer}));
+    EXPECT_EQ(costs.head, (PassFlops{head, 2 * head}));
     EXPECT_THAT(chunk_layers(shape), ElementsAre(8, 4));
-    EXPECT_THAT(chunk_costs(shape),
-                ElementsAre(8 * costs.layer + costs.embedding, 4 * costs.layer + costs.head));
+    EXPECT_THAT(chunk_costs(shape), ElementsAre(PassFlops{8 * layer + costs.embedding.forward,
+                                                          16 * layer + costs.embedding.backward},
+                                                PassFlops{4 * layer + head, 8 * layer + 2 * head}));
     shape.vocabulary = 257;
     EXPECT_THAT(chunk_layers(shape), ElementsAre(6, 6));
     shape.vocabulary = 65536;
     EXPECT_THAT(chunk_layers(shape), ElementsAre(9, 3));
     shape.recompute = true;
-    EXPECT_EQ(split_costs(shape).layer, costs.layer / 3 * 4);
+    EXPECT_THAT(split_costs(shape).layers, Each(PassFlops{layer, 3 * layer}));
     EXPECT_THAT(chunk_layers(shape), ElementsAre(8, 4));
     shape.layout.split.is_even = true;
     EXPECT_THAT(chunk_layers(shape), ElementsAre(6, 6));
@@ -104,6 +116,77 @@ TEST(ChunkLayers, AreWhatTheLayoutWants) {
     EXPECT_THAT(chunk_layers(shape), ElementsAre(11, 1));
     shape.layout.stages = 1;
     EXPECT_THAT(chunk_layers(shape), ElementsAre(12));
+}
+
+// What a frozen layer saves, by what is frozen of a model of four layers: 16 c² of FLOPs in both linear layers of each.
+TEST(SplitCosts, CountOnlyWhatIsComputed) {
+    GptShape shape{4, 64, 4, 16, 100};
+    shape.layout.stages = 2;
+    const SplitCosts all = split_costs(shape);
+    const std::int64_t forward = all.layers[0].forward, inputs = forward + 2 * 16 * 64, learns = 2 * forward,
+                       attention = 8 * 64 * 64, linear = 16 * 64 * 64, head = 2 * 64 * 100;
+    ASSERT_EQ(forward, attention + linear + 2 * 16 * 64);
+    struct Case {
+        std::vector<std::string> freeze;
+        Layers backward;  // of each layer
+        std::int64_t embedding, head;
+        Layers split;
+    };
+    for (const auto& [freeze, backward, embedding, of_head, split] : {
+             Case{{}, {learns, learns, learns, learns}, 128, 2 * head, {2, 2}},
+             {{"wte"}, {learns, learns, learns, learns}, 128, head, {2, 2}},
+             {{"wpe"}, {learns, learns, learns, learns}, 128, 2 * head, {2, 2}},
+             // Something below still learns.
+             {{"h.0"}, {inputs, learns, learns, learns}, 128, 2 * head, {2, 2}},
+             {{"h.[0-2]"}, {inputs, inputs, inputs, learns}, 128, 2 * head, {2, 2}},
+             {{"h.*.attn"},
+              {inputs + linear, inputs + linear, inputs + linear, inputs + linear},
+              128,
+              2 * head,
+              {2, 2}},
+             // A bias that learns is made with the weight's gradient.
+             {{"h.*.weight"}, {learns, learns, learns, learns}, 128, 2 * head, {2, 2}},
+             {{"h.1.ln_1", "h.1.attn.c_attn.bias"}, {learns, learns, learns, learns}, 128, 2 * head, {2, 2}},
+             // Nothing below does.
+             {{"wte", "wpe"}, {learns, learns, learns, learns}, 0, head, {2, 2}},
+             {{"wte", "wpe", "h.0", "h.1"}, {0, 0, learns, learns}, 0, head, {3, 1}},
+             {{"wt?", "wp*", "h.[0-2]", "h.3.mlp"}, {0, 0, 0, inputs + attention}, 0, head, {3, 1}},
+             {{"w*", "h.0.attn", "h.0.mlp", "h.0.ln_2"}, {inputs, learns, learns, learns}, 0, head, {2, 2}},
+             {{"w*", "h"}, {0, 0, 0, 0}, 0, head, {2, 2}},
+         }) {
+        shape.freeze = freeze;
+        const SplitCosts costs = split_costs(shape);
+        Layers found;
+        for (const PassFlops& layer : costs.layers) {
+            EXPECT_EQ(layer.forward, forward);
+            found.push_back(layer.backward);
+        }
+        EXPECT_EQ(found, backward) << freeze.front();
+        EXPECT_EQ(costs.embedding.backward, embedding) << freeze.front();
+        EXPECT_EQ(costs.head, (PassFlops{head, of_head})) << freeze.front();
+        EXPECT_EQ(chunk_layers(shape), split) << freeze.front();
+    }
+    shape.freeze = {"wte", "wpe", "h.0", "h.1"};
+    shape.recompute = true;  // what has no backward pass is not recomputed
+    EXPECT_EQ(split_costs(shape).layers[1].backward, 0);
+    EXPECT_EQ(split_costs(shape).layers[2].backward, 3 * forward);
+    shape.freeze = {};
+    shape.recompute = false;
+    shape.lora_rank = 2;  // the gradient of an adapter is made from the weight's
+    EXPECT_THAT(split_costs(shape).layers, Each(PassFlops{forward, inputs + 6 * 64 * 64}));
+}
+
+// GPT-2 124M of which the first eight layers are frozen with the embedding: they cost a third.
+TEST(ChunkLayers, AreMoreWhereFrozenOnesCostLess) {
+    GptShape shape = gpt_124m();
+    shape.freeze = {"wte", "wpe", "h.[0-7]"};
+    EXPECT_THAT(chunk_layers(shape), ElementsAre(10, 2))
+        << "14.1 and 9.3 forward passes; 9 and 3 are 11 and 12.3";
+    shape.layout.chunks = 2;
+    shape.layout.stages = 2;
+    Layers chunks = chunk_layers(shape);
+    EXPECT_EQ(std::accumulate(chunks.begin(), chunks.end(), std::int64_t{0}), 12);
+    EXPECT_GT(chunks[0], chunks[2]) << "frozen layers are in the first chunks";
 }
 
 TEST(LargestStages, AreTheEndsAndTheEarliestOfEachKind) {
@@ -203,7 +286,8 @@ TEST(TimeOfPasses, IsLessWithABalancedSplit) {
                             split.back() += head;
                             return time_of_passes(passes, times_of(split));
                         };
-                        const double balanced = time(balanced_layers(layers, stages, chunks, {10, 0, head})),
+                        const double balanced =
+                                         time(balanced_layers(stages, chunks, Costs{10, 0, head}.of(layers))),
                                      even = time(even_layers(layers, stages * chunks));
                         EXPECT_LT(balanced, chunks == 1 ? 1.001 * even : 1.05 * even)
                             << layers << " layers, " << stages << " x " << chunks << ", head " << head << ", "

@@ -26,6 +26,22 @@ TEST(RangeTestTest, RatesRiseByTheSameFactor) {
         EXPECT_NEAR(rate_of_range(options, step) / std::pow(10, static_cast<double>(step) - 5), 1, 1e-12);
 }
 
+TEST(RangeTestTest, RatesRiseByTheSameNumber) {
+    const RangeOptions options{0.1, 0.5, 5, RateScale::linear};
+    for (std::int64_t step = 1; step <= 5; ++step)
+        EXPECT_NEAR(rate_of_range(options, step), 0.1 * static_cast<double>(step), 1e-12);
+}
+
+// Steepest over the logarithm of the rate, however the rates rise.
+TEST(RangeTestTest, TheSteepestDescentIsTheSameOfLinearRates) {
+    std::vector<RatePoint> points;
+    for (int i = 1; i <= 10; ++i) {
+        const double rate = 0.1 * i, loss = 3 - std::min(0.2 * i, 1.8);  // by the same number each step
+        points.push_back({rate, loss, loss});
+    }
+    EXPECT_EQ(steepest_descent(points), 7u) << "0.2 is the smallest factor of rates at the end of the fall";
+}
+
 std::vector<RatePoint> curve(const std::vector<double>& losses) {
     std::vector<RatePoint> points;
     for (const double loss : losses)

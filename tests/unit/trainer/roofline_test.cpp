@@ -20,6 +20,7 @@
 #include "trainer/commands/run.hpp"
 #include "trainer/devices/cpu/cpu.hpp"
 #include "trainer/devices/open.hpp"
+#include "trainer/models/pipeline_split.hpp"
 #include "trainer/profile/paper_step.hpp"
 #include "trainer/profile/profile.hpp"
 
@@ -208,6 +209,43 @@ TEST(PaperStep, HasTheOperationsOfAStepOnADevice) {
             ASSERT_TRUE(done) << done.error().message;
             ASSERT_EQ(paper.steps().size(), 1u) << info.name;
             EXPECT_EQ(operations_of(paper), operations_of(real)) << info.name << is_other;
+        }
+}
+
+// What --pipeline-split=balanced counts of layers is what a step computes of them, whatever is frozen.
+TEST(PaperStep, HasTheProductsThatThePipelinesSplitCounts) {
+    for (const std::vector<std::string>& freeze : {std::vector<std::string>{},
+                                                   {"wte"},
+                                                   {"wpe", "wte"},
+                                                   {"h.[01]"},
+                                                   {"w*", "h.0", "h.1"},
+                                                   {"w*", "h.[0-2]", "h.3.attn.*.weight"},
+                                                   {"w*", "h.0.*.*.weight", "h.0.*.*.bias", "h.0.ln_1"},
+                                                   {"w*", "h"}})
+        for (const bool recompute : {false, true}) {
+            ModelShape shape;
+            shape.gpt = {4, 32, 2, 8, 128};
+            shape.gpt.recompute = recompute;
+            shape.freeze = shape.gpt.freeze = freeze;
+            Settings settings;
+            settings.batch = 1;
+            settings.max_steps = 1;
+            ProfileRecorder recorder(StepRange{1, 1});
+            const auto recorded = record_paper_step(*find_model("gpt"), shape, settings, recorder);
+            ASSERT_TRUE(recorded) << recorded.error().message;
+            const Roofline all = roofline_of(recorder, Peaks{1, 1}, nullptr, Type::f32);
+            double products = 0;
+            for (const RooflineRow& row : all.rows)
+                if (std::string_view(row.name).starts_with("linear")) products += row.flops;
+            const SplitCosts costs = split_costs(shape.gpt);
+            std::int64_t counted = costs.head.both();
+            for (const PassFlops& layer : costs.layers) {
+                constexpr std::int64_t kScores = 2 * 8 * 32;
+                const std::int64_t scores = kScores * (layer.backward == 0 ? 1 : recompute ? 4 : 3);
+                counted += layer.both() - scores;
+            }
+            EXPECT_EQ(products, 8 * static_cast<double>(counted))
+                << (freeze.empty() ? "" : freeze.back()) << recompute;
         }
 }
 

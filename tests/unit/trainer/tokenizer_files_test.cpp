@@ -3,6 +3,7 @@
 // The tokenizer files that people have: Hugging Face's tokenizer.json and tiktoken's ranks, and what of them is refused.
 #include <gmock/gmock.h>
 
+#include <fstream>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,7 @@
 #include "trainer/base/random.hpp"
 #include "trainer/data/byte_pairs.hpp"
 #include "trainer/data/tokenizer.hpp"
+#include "trainer/data/tokenizer_config.hpp"
 
 namespace dp::trainer {
 namespace {
@@ -115,6 +117,80 @@ TEST(HuggingFaceTokenizer, EncodesAsGpt2sMergesDo) {
             EXPECT_EQ((*other)->decode(encoded_by(**other, text)), text);
         }
     }
+}
+
+// Some have several special tokens that may end a text.
+TEST(HuggingFaceTokenizer, EndsATextWithTheTokenThatTheFilesBesideItName) {
+    Json json = gpt2_json();
+    const int end = json["added_tokens"][0]["id"];
+    json["added_tokens"].push_back({{"id", end + 1}, {"content", "<|im_end|>"}, {"special", true}});
+    json["model"]["vocab"]["word"] = end + 2;
+    struct Case {
+        const char *config, *generation;
+        int number;  // behind <|endoftext|>'s
+        const char* complaint = nullptr;
+    };
+    for (const auto& [config, generation, number, complaint] : {
+             Case{"", "", 0},
+             {R"({"eos_token": "<|im_end|>"})", "", 1},
+             {R"({"eos_token": {"content": "<|im_end|>", "lstrip": false}})", "", 1},
+             {"", R"({"eos_token_id": 1})", 1},
+             {"", R"({"eos_token_id": [1, 0]})", 1},
+             {R"({"eos_token": "<|endoftext|>"})", R"({"eos_token_id": 1})", 0},
+             {R"({"eos_token": null})", R"({"eos_token_id": null})", 0},
+             {R"({"eos_token": "word"})", "", 2},
+             {R"({"eos_token": "<s>"})", "", 0,
+              ": it lacks '<s>', the eos_token of its tokenizer_config.json; "},
+             {"", R"({"eos_token_id": 7777})", 0,
+              ": its special tokens lack 7777, the eos_token_id of its generation_config.json; "},
+             {R"({"eos_token": 3})", "", 0,
+              "tokenizer_config.json: has an eos_token that is no text; correct it, or take it away"},
+             {"[", "", 0, "tokenizer_config.json: is no JSON object; "},
+             {"", R"({"eos_token_id": -1})", 0,
+              "generation_config.json: has an eos_token_id that is no token's number; "},
+         }) {
+        const Scratch scratch;
+        std::string numbered = generation;
+        if (const auto place = numbered.find('1'); place != std::string::npos && numbered[place - 1] != '-')
+            numbered.replace(place, 1, std::to_string(end + 1));
+        const auto write = [&](const char* name, const std::string& text) {
+            std::ofstream(scratch / name) << text;
+        };
+        write("tokenizer.json", json.dump());
+        if (*config != '\0') write("tokenizer_config.json", config);
+        if (*generation != '\0') write("generation_config.json", numbered);
+        auto opened = open_tokenizer_file(scratch / "tokenizer.json");
+        ASSERT_EQ(opened.has_value(), complaint == nullptr) << config << generation;
+        if (complaint != nullptr) {
+            EXPECT_THAT(opened.error().message, HasSubstr(complaint));
+            continue;
+        }
+        EXPECT_EQ((*opened)->end_of_text(), end + number) << config << generation;
+        // Wherever tokens are kept, the same.
+        std::filesystem::create_directory(scratch / "kept");
+        ASSERT_TRUE(save_tokenizer(**opened, scratch / "kept"));
+        const auto again = open_tokenizer(scratch / "kept");
+        ASSERT_TRUE(again) << again.error().message;
+        EXPECT_EQ((*again)->end_of_text(), end + number) << config << generation;
+        EXPECT_EQ(document_begins_in(scratch / "kept"), end + number);
+    }
+}
+
+TEST(TokenizerConfig, IsKeptButForWhatItLacks) {
+    const auto kept = [](const std::string& given) {
+        return Json::parse(tokenizer_config_text(given, "<|im_end|>", 64));
+    };
+    EXPECT_EQ(kept(R"({"eos_token": "</s>", "chat_template": "x"})"),
+              Json({{"eos_token", "</s>"}, {"chat_template", "x"}, {"model_max_length", 64}}));
+    EXPECT_EQ(kept(R"({"eos_token": null, "model_max_length": 7})"),
+              Json({{"eos_token", "<|im_end|>"}, {"model_max_length", 7}}));
+    EXPECT_EQ(kept("").at("eos_token"), "<|im_end|>");
+    EXPECT_EQ(kept("[]").at("tokenizer_class"), "GPT2Tokenizer");
+    // To print all of it would take more stack than there is.
+    const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+    EXPECT_EQ(kept("{\"eos_token\": \"a\", \"deep\": " + deep + "}").at("eos_token"), "a");
+    EXPECT_FALSE(eos_token_in("{\"eos_token\": " + deep + "}"));
+    EXPECT_FALSE(eos_token_id_in("{\"eos_token_id\": " + deep + "}"));
 }
 
 // As tokenizers' BpeTrainer numbers them: special tokens first, then the bytes in another order than GPT-2's.
