@@ -30,7 +30,7 @@ def said(done):
     ("--dp-store=redis", "--dp-store=redis: no such store; give hold"),
     ("--dp-on-failure=retry", "--dp-on-failure=retry: no such action; give abort"),
     ("--dp-slow=20%", "--dp-slow=20%: not a percentage (0: nobody is named); give a whole number from 0 to "),
-    ("--dp-hang-timeout=10m", "--dp-hang-timeout=10m: not a number of seconds (0: no rank is watched); give a whole number from 0 to "),
+    ("--dp-hang-timeout=10m", "--dp-hang-timeout=10m: not a number of seconds (0: no rank is watched); give a whole number from 0"),
     ("--dp-preflight=yes", "--dp-preflight=yes: no such examination; give quick"),
     ("--dp-nccl-debug=", "--dp-nccl-debug=: not a file's name; give on"),
     ("--dp-record=", "--dp-record=: not a directory's name; give off"),

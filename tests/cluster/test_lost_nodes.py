@@ -71,7 +71,8 @@ def test_spares_take_the_places_of_two_nodes_that_lose_their_power(another_clust
 
 def test_a_hostfile_has_the_nodes_of_its_generation(another_cluster):
     site = another_cluster(nodes=4, **SITE)
-    step = Step(site, "--dp-spares=1", "--dp-min-nodes=2", program=("sh", "-c", "[ $RANK != 0 ] || paste -sd, ${DP_HOSTFILE:-/dev/null}; exec sleep 600"))
+    show = "[ $RANK != 0 ] || paste -sd, ${DP_HOSTFILE:-/dev/null}; exec sleep 600"
+    step = Step(site, "--dp-spares=1", "--dp-min-nodes=2", program=("sh", "-c", show))
     assert step.process.stdout.readline() == "node01 slots=2,node02 slots=2,node03 slots=2\n"
     site.kill("node02")
     assert step.process.stdout.readline() == "node01 slots=2,node04 slots=2,node03 slots=2\n"

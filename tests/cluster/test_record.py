@@ -226,7 +226,8 @@ def test_the_end_of_ranks_that_do_not_want_to_end_is_recorded(cluster):
 @pytest.mark.parametrize("action", ["abort", "restart"])
 def test_the_ends_of_all_ranks_are_recorded_where_one_ends_the_step(cluster, action):
     """With restart their keepers hear that no other generation comes before they end."""
-    others = "trap 'exit 7' TERM; touch $0.$RANK; until [ $RANK = 0 ] && [ -e $0.1 ] && [ -e $0.2 ] && [ -e $0.3 ]; do sleep 0.1; done; exit 2"
+    all_are_up = "[ -e $0.1 ] && [ -e $0.2 ] && [ -e $0.3 ]"
+    others = f"trap 'exit 7' TERM; touch $0.$RANK; until [ $RANK = 0 ] && {all_are_up}; do sleep 0.1; done; exit 2"
     cluster.run(["mkdir", RECORDS], check=True)
     cluster.run([*TWO_NODES, f"--dp-on-failure={action}", "sh", "-c", others, f"{RECORDS}/up"], timeout=60)
     assert [task["exit"] for task in only_run(cluster)["tasks"]] == ["exited with code 2", *3 * ["exited with code 7"]]
