@@ -218,5 +218,35 @@ TEST_P(OptimizerTest, AdamsTensorsMayBeginAnywhereToTheBit) {
 
 INSTANTIATE_ON_EACH_DEVICE(OptimizerTest);
 
+// Ranks on different CPUs must not drift apart: wider vectors, where a CPU has them, round as these loops do, which are compiled for every CPU.
+TEST(CpuOptimizers, HaveTheSameBitsWhateverTheCpu) {
+    constexpr std::int64_t kMany = 5003;
+    const auto device = open_cpu(1);
+    const auto numbers = [](std::uint64_t seed) { return random_values(kMany, seed); };
+    auto p = numbers(1), g = numbers(2), m = numbers(3), v = numbers(4);
+    for (float& one : v) one *= one;
+    const auto on_device = [&](const std::vector<float>& values) {
+        return device->copy_of<float>(Type::f32, {kMany}, values);
+    };
+    const Tensor first = on_device(p), gradients = on_device(g), first_m = on_device(m),
+                 first_v = on_device(v);
+    device->adam(first, gradients, first_m, first_v, {0.01f, 1.5f, 0.9f, 0.99f, 1e-8f, 0.999f}, Tensor());
+    const Tensor second = on_device(p), velocity = on_device(m);
+    device->sgd(second, gradients, velocity, {0.01f, 0.9f, 0.1f});
+    auto q = p, u = m;
+    for (std::size_t i = 0; i < p.size(); ++i) {
+        m[i] = 0.9f * m[i] + (1 - 0.9f) * g[i];
+        v[i] = 0.99f * v[i] + (1 - 0.99f) * g[i] * g[i];
+        p[i] = 0.999f * p[i] - 0.01f * m[i] / (std::sqrt(v[i]) * 1.5f + 1e-8f);
+        u[i] = 0.9f * u[i] + g[i] + 0.1f * q[i];
+        q[i] -= 0.01f * u[i];
+    }
+    EXPECT_EQ(device->values_of<float>(first), p);
+    EXPECT_EQ(device->values_of<float>(first_m), m);
+    EXPECT_EQ(device->values_of<float>(first_v), v);
+    EXPECT_EQ(device->values_of<float>(second), q);
+    EXPECT_EQ(device->values_of<float>(velocity), u);
+}
+
 }  // namespace
 }  // namespace dp::trainer

@@ -398,33 +398,42 @@ void clip(In sums, double largest, Out clipping) {
     *clipping.data<Clipping>() = clipping_of(squares, largest);
 }
 
+DP_WIDE_SAME_BITS void sgd_run(float* __restrict p, const float* __restrict g, float* __restrict u,
+                               std::int64_t count, const SgdStep& step, float factor) {
+    const float momentum = step.momentum, decay = step.decay, rate = step.rate;
+    for (std::int64_t i = 0; i < count; ++i) {
+        u[i] = momentum * u[i] + factor * g[i] + decay * p[i];
+        p[i] -= rate * u[i];
+    }
+}
+
 void sgd(InOut parameters, In gradients, InOut velocity, const SgdStep& step) {
     if (step.clipping != nullptr && step.clipping->skips != 0) return;
     const float factor = step.clipping == nullptr ? 1 : step.clipping->factor;
     for_each_part(parameters.elements(), kWorthAThread, [&](std::int64_t first, std::int64_t last) {
-        float* __restrict p = parameters.data<float>(), * __restrict u = velocity.data<float>();
-        const float* __restrict g = gradients.data<float>();
-        for (std::int64_t i = first; i < last; ++i) {
-            u[i] = step.momentum * u[i] + factor * g[i] + step.decay * p[i];
-            p[i] -= step.rate * u[i];
-        }
+        sgd_run(parameters.data<float>() + first, gradients.data<float>() + first,
+                velocity.data<float>() + first, last - first, step, factor);
     });
+}
+
+DP_WIDE_SAME_BITS void adam_run(float* __restrict p, const float* __restrict g, float* __restrict m,
+                                float* __restrict v, std::int64_t count, const AdamStep& step, float factor) {
+    const float beta1 = step.beta1, beta2 = step.beta2, keep = step.keep, rate = step.rate;
+    const float root_scale = step.root_scale, epsilon = step.epsilon;
+    for (std::int64_t i = 0; i < count; ++i) {
+        const float gradient = factor * g[i];
+        m[i] = beta1 * m[i] + (1 - beta1) * gradient;
+        v[i] = beta2 * v[i] + (1 - beta2) * gradient * gradient;
+        p[i] = keep * p[i] - rate * m[i] / (std::sqrt(v[i]) * root_scale + epsilon);
+    }
 }
 
 void adam(InOut parameters, In gradients, InOut m, InOut v, const AdamStep& step, Out copy) {
     if (step.clipping != nullptr && step.clipping->skips != 0) return;
     const float factor = step.clipping == nullptr ? 1 : step.clipping->factor;
     const auto update = [&](std::int64_t from, std::int64_t to) {
-        float* __restrict p = parameters.data<float>(), * __restrict first = m.data<float>();
-        float* __restrict second = v.data<float>();
-        const float* __restrict g = gradients.data<float>();
-        for (std::int64_t i = from; i < to; ++i) {
-            const float gradient = factor * g[i];
-            first[i] = step.beta1 * first[i] + (1 - step.beta1) * gradient;
-            second[i] = step.beta2 * second[i] + (1 - step.beta2) * gradient * gradient;
-            p[i] = step.keep * p[i] -
-                   step.rate * first[i] / (std::sqrt(second[i]) * step.root_scale + step.epsilon);
-        }
+        adam_run(parameters.data<float>() + from, gradients.data<float>() + from, m.data<float>() + from,
+                 v.data<float>() + from, to - from, step, factor);
     };
     // Some at a time, which are copied out of the first cache.
     constexpr std::int64_t kSome = 1024;
