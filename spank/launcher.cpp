@@ -118,7 +118,7 @@ Try<void> prepare_step(spank_t spank, State& s) {
     if (spank_get_item(spank, S_JOB_NNODES, &nodes) != ESPANK_SUCCESS) nodes = 2;
     if (spank_get_item(spank, S_JOB_ARGV, &argc, &argv) == ESPANK_SUCCESS && argc > 0 && argv &&
         (is_mpi_launcher(argv[0]) ||
-         (!s.command_line.any() && asks_about_another_step(argv[0], argc > 1 ? argv[1] : ""))))
+         (!s.command_line.any() && is_dpctl_without_a_world(argv[0], argc > 1 ? argv[1] : ""))))
         return leave_step_alone();
     // SPANK counts one component here; the nodes know all of them (node_user_init).
     if (s.components > 1) return {};

@@ -18,8 +18,8 @@ inline bool is_mpi_launcher(std::string_view program) {
     return program == "orted" || program == "prted" || program == "hydra_pmi_proxy";
 }
 
-// dpctl asks about a step that runs, and not about its own. But `dpctl doctor` compares the nodes of that.
-inline bool asks_about_another_step(std::string_view program, std::string_view subcommand) {
+// dpctl has no use for a world of its own, except `dpctl doctor`, which compares its nodes.
+inline bool is_dpctl_without_a_world(std::string_view program, std::string_view subcommand) {
     program.remove_prefix(program.rfind('/') + 1);
     return program == "dpctl" && subcommand != "doctor";
 }

@@ -38,7 +38,7 @@ std::optional<std::string> Membership::join(const wire::Join& join, Time now) {
     node.joined = true;
     node.clock = clamped(join.clock_ms());
     node.clock_ahead = node.clock - now;
-    node.host = printable(join.host(), 64);
+    node.host = printable(join.host(), 255);  // the longest name of DNS
     node.address = printable(join.address(), 64);
     node.port = static_cast<uint16_t>(join.port());
     node.tasks = std::max(join.tasks(), static_cast<uint32_t>(join.ranks_size()));
@@ -147,7 +147,7 @@ void Membership::begin_generation(const NextWorld& world) {
 }
 
 // The nodes with ranks, by their lowest ones.
-std::vector<uint32_t> Membership::by_rank() const {
+std::vector<uint32_t> Membership::nodes_by_lowest_rank() const {
     std::map<uint32_t, uint32_t> by_lowest;
     for (uint32_t node = 0; node < nodes_.size(); ++node)
         if (const auto& ranks = nodes_[node].ranks; !ranks.empty())
@@ -160,16 +160,23 @@ std::vector<uint32_t> Membership::by_rank() const {
 void Membership::tell_hosts(wire::Plan& plan) const {
     std::vector<std::string> hosts;
     std::vector<uint32_t> counts;
-    for (const uint32_t node : by_rank()) {
-        hosts.push_back(nodes_[node].host);
-        counts.push_back(static_cast<uint32_t>(nodes_[node].ranks.size()));
+    std::map<std::string_view, size_t> numbers;
+    for (const uint32_t node : nodes_by_lowest_rank()) {
+        const auto ranks = static_cast<uint32_t>(nodes_[node].ranks.size());
+        const auto [found, is_new] = numbers.try_emplace(nodes_[node].host, hosts.size());
+        if (is_new) {
+            hosts.push_back(nodes_[node].host);
+            counts.push_back(ranks);
+        } else {
+            counts[found->second] += ranks;  // components of a heterogeneous step may share a host
+        }
     }
     plan.set_hosts(compress_hostlist(hosts));
     plan.set_ranks_per_host(compress_counts(counts));
 }
 
 std::vector<wire::Place> Membership::places() const {
-    const std::vector<uint32_t> by_rank = this->by_rank();
+    const std::vector<uint32_t> by_rank = nodes_by_lowest_rank();
     std::vector<wire::Place> places(nodes_.size());
     for (uint32_t number = 0; number < by_rank.size(); ++number)
         places[by_rank[number]].set_node_rank(number);

@@ -64,7 +64,7 @@ class Membership {
     void begin_generation(const NextWorld& world);
     // What a node is told of its place in the generation.
     std::vector<wire::Place> places() const;
-    // And of the others.
+    // The hosts with ranks, and how many each has: for DP_HOSTFILE.
     void tell_hosts(wire::Plan& plan) const;
     // For a roll: the nodes that are here, and those of them that could follow the broker on this one, at most so many.
     std::vector<uint32_t> here() const;
@@ -108,7 +108,7 @@ class Membership {
     uint32_t spares() const;
 
  private:
-    std::vector<uint32_t> by_rank() const;
+    std::vector<uint32_t> nodes_by_lowest_rank() const;
 
     std::vector<Node> nodes_;
     std::vector<Rank> ranks_;

@@ -215,7 +215,7 @@ NodeActions Node::on_keeper(const ControlEvent& event, Time now) {
 // The task of the launcher is gone, and with it the rank: nobody can begin its next life here.
 void Node::keeper_ended(uint32_t local_rank, int status, Time now) {
     if (generation_.is_last || leaving_.cancelled) {
-        // It has ended as its rank did, of which it tells nothing once it has heard that no other life comes.
+        // A keeper that knows that no other life comes reports its rank's end only by its own.
         if (local_rank < config_.ranks.size() && !leaving_.gave_up) exited(local_rank, status, now);
         return;
     }

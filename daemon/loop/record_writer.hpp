@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// --dp-record: brings a node's record to its file. `dp-rendezvousd write-record` writes it, in a process of its own, because a file system may
-// hang, and the daemon must not.
+// --dp-record: brings a node's record to its file. `dp-rendezvousd write-record` writes it, in a process of its own, because a file
+// system may hang, and the daemon must not.
 #pragma once
 
 #include <functional>

@@ -2,8 +2,8 @@
 //
 // Which samples of a record have each phase of the ranks (record.proto, Sample.Detail): those of the first seconds in which a generation's
 // ranks say what they do, and then of two seconds now and then, on all nodes at about the same time. So a record of 8 ranks grows by less
-// than 2 MiB an hour, and one of 1,024 by less than 100 (tests/unit/record/size_test.cpp). With another --dp-record-interval than 1 s it has as many
-// phases: one regular sample a second has them, and while they are recorded there is one each second. Pure.
+// than 2 MiB an hour, and one of 1,024 by about 56 (tests/unit/record/size_test.cpp). With another --dp-record-interval than 1 s it
+// has as many phases: one regular sample a second has them, and while they are recorded there is one each second. Pure.
 #pragma once
 
 #include <chrono>

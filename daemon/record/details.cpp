@@ -38,13 +38,14 @@ int64_t second_of(const NodeRecord& node, const record::Entry& entry) {
     return static_cast<int64_t>(std::floor(node.offset + static_cast<double>(entry.at_ms()) / 1000));
 }
 
-// The first second that would make them more than `most`.
+// The first second that would make them more than `most`. It is one of the first most + 1 that have any.
 Try<std::optional<int64_t>> end_of_most(const RecordedRun& run, size_t most) {
     std::map<int64_t, size_t> counts;
     for (const NodeRecord& node : run.nodes)
         DP_TRY(for_each_entry(node, [&](const record::Entry& entry) {
             for (const auto& detail : entry.sample().details())
-                counts[second_of(node, entry)] += count_of(detail);
+                if (const size_t count = count_of(detail); count > 0) counts[second_of(node, entry)] += count;
+            if (counts.size() > most + 1) counts.erase(std::prev(counts.end()));
         }));
     size_t sum = 0;
     for (const auto& [second, count] : counts)

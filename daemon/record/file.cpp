@@ -38,7 +38,7 @@ Try<RecordFile> RecordFile::open(const std::string& path) {
         return file;
     }
     if (file.bytes_.empty()) return fail("empty");
-    if (kRecordMagic.starts_with(file.bytes_))
+    if (kRecordMagic.starts_with(file.bytes_) || kPlainRecordMagic.starts_with(file.bytes_))
         return fail("cut at byte " + std::to_string(file.bytes_.size()) + "; nothing of it is shown");
     return fail(file.bytes_.starts_with(kAnyVersion) ? "of a later version; read it with a newer slurm-dp"
                                                      : "not a record of slurm-dp");
@@ -48,7 +48,7 @@ void RecordFile::rewind() {
     lseek(file_.get(), static_cast<off_t>(kRecordMagic.size()), SEEK_SET);
     bytes_.clear();
     packed_.clear();
-    taken_ = unpacked_ = 0;
+    taken_ = packed_taken_ = 0;
     offset_ = unpacker_ ? 0 : kRecordMagic.size();
     is_at_end_ = false;
     if (unpacker_) unpacker_->reset();
@@ -56,7 +56,7 @@ void RecordFile::rewind() {
     problem_.clear();
 }
 
-// Returns how many bytes there are more.
+// Returns how many bytes it appended.
 size_t RecordFile::read_chunk(std::string& to) {
     const size_t before = to.size();
     to.resize(before + kChunk);
@@ -78,14 +78,14 @@ bool RecordFile::read_more() {
     bytes_.resize(before + kChunk);
     size_t size = 0;
     while (size == 0 && !is_at_end_) {
-        if (unpacked_ == packed_.size()) {
+        if (packed_taken_ == packed_.size()) {
             packed_.clear();
-            unpacked_ = 0;
+            packed_taken_ = 0;
             is_at_end_ = read_chunk(packed_) == 0;
         }
-        std::string_view packed = std::string_view(packed_).substr(unpacked_);
+        std::string_view packed = std::string_view(packed_).substr(packed_taken_);
         size = unpacker_->unpack(packed, std::span(bytes_).subspan(before));
-        unpacked_ = packed_.size() - packed.size();
+        packed_taken_ = packed_.size() - packed.size();
         is_at_end_ |= unpacker_->is_damaged();
     }
     bytes_.resize(before + size);

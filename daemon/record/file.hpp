@@ -33,7 +33,7 @@ class RecordFile {
     Fd file_;
     std::optional<RecordUnpacker> unpacker_;  // of all but the first line
     std::string packed_;
-    size_t unpacked_ = 0;  // of these
+    size_t packed_taken_ = 0;  // of these
     std::string bytes_;
     size_t taken_ = 0;     // of these
     uint64_t offset_ = 0;  // of the first of these in the file, or in what it unpacks to

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What of the scalars that a node's ranks log (dp_log_scalar) becomes a part of a sample: each new value of the lowest rank that logs a name,
-// because ranks mostly log the same, and people look at the lowest one's; of the other ranks, that a value is NaN or infinite, or finite again.
-// Nodes without rank 0 have those of every 10th sample only, in a small world from the 300th on: they are shown where rank 0 does not
-// log the name, as in the last stage of a pipeline. Pure.
+// What of the scalars that a node's ranks log (dp_log_scalar) becomes a part of a sample: each new value of the lowest rank that
+// logs a name, because ranks mostly log the same, and people look at the lowest one's; of the other ranks, that a value is NaN or
+// infinite, or finite again. Nodes without rank 0 have those of every 10th sample only, in a small world from the 300th on: they are
+// shown where rank 0 does not log the name, as in the last stage of a pipeline. Pure.
 #pragma once
 
 #include <array>

@@ -15,7 +15,8 @@ namespace {
 using record::Moment;
 
 // What a file may make this program store. A node has fewer tasks, a run fewer generations.
-constexpr size_t kMaxTasks = 4096, kMaxLives = 500'000, kMaxEarlyMoments = 10'000, kMaxEvents = 10'000;
+constexpr size_t kMaxTasks = 4096, kMaxLives = 500'000, kMaxEarlyMoments = 10'000, kMaxEvents = 10'000,
+                 kMaxEnds = 10'000, kMaxStills = 100'000;
 constexpr int64_t kMostSteps = int64_t{1} << 60;
 // Of a wall clock, in ms: the year 10000.
 constexpr int64_t kLatestClock = 253'402'300'800'000;
@@ -60,7 +61,7 @@ class NodeFileReader {
     // Before the node knows its ranks' generation.
     std::vector<std::pair<double, Moment>> early_;
     double sampled_ = 0;
-    size_t life_count_ = 0;
+    size_t life_count_ = 0, still_count_ = 0;
     struct Told {
         uint32_t generation = 0;
         Variables variables;
@@ -178,6 +179,7 @@ class NodeFileReader {
 
     // The last one may come after one that another generation was to follow.
     void end_generation(const record::GenerationEnd& end, double at) {
+        if (out_.ends.size() == kMaxEnds && !out_.ends.contains(end.generation())) return;
         const auto [found, is_first] = out_.ends.try_emplace(end.generation());
         if (!is_first && (found->second.is_last || !end.is_last())) return;
         found->second = {at, printable(end.reason(), kMaxRecordText), end.is_last()};
@@ -231,7 +233,8 @@ class NodeFileReader {
                 life->wait_status = moment.wait_status();
                 return close(life->still, at);
             case Moment::STILL:
-                if (life->time.until < 0 && (life->still.empty() || life->still.back().until >= 0))
+                if (life->time.until < 0 && (life->still.empty() || life->still.back().until >= 0) &&
+                    still_count_++ < kMaxStills)
                     life->still.push_back(
                         {std::clamp(at - seconds(std::clamp<int64_t>(moment.still_ms(), 0, kLatestEntry)),
                                     std::min(life->time.from, at), at),

@@ -18,7 +18,7 @@ class RecordPacker {
  public:
     // It takes 144 KiB; throws std::bad_alloc.
     RecordPacker();
-    // What the file grows by. Who reads that far has all of `bytes`.
+    // What the file grows by. A reader of the file up to here can unpack all of `bytes`.
     std::string pack(std::string_view bytes);
     // The end of the stream.
     std::string finish();

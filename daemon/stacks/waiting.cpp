@@ -97,12 +97,17 @@ bool waits_for_own_thread(const Frame& frame) {
            (frame.file.ends_with(kFutures) && frame.function.ends_with("result"));
 }
 
-// Of what C++ waits for an atomic with: it says nothing of what is waited for.
+// A frame of the C++ library, or of the system call below it: it does not say what is waited for.
 bool says_nothing(const Frame& frame) {
-    // A template's name begins with what it returns.
-    const std::string_view name =
-        std::string_view(frame.function).substr(0, frame.function.find_first_of("<("));
-    return name == "syscall" || name.starts_with("std::") || name.find(" std::") != name.npos;
+    // Without what is in <>, and up to its parameters: a template's name begins with what it returns.
+    std::string name;
+    for (int depth = 0; const char c : frame.function) {
+        if (depth == 0 && c == '(') break;
+        if (c == '<') ++depth;
+        if (depth == 0) name += c;
+        if (c == '>') --depth;
+    }
+    return name == "syscall" || name.substr(name.rfind(' ') + 1).starts_with("std::");
 }
 
 std::string in_words(const Frame& frame) {

@@ -36,7 +36,7 @@ struct NodePlan {
     // With --dp-on-failure=restart, where a later generation may have another; otherwise the launcher knows it.
     std::optional<Place> place = {};
     pid_t daemon = 0;  // the daemon's own process
-    // Of the nodes with ranks, by their lowest ranks, as Slurm writes them: "node[01-03]", "4(x2),3". Empty where they find no room.
+    // Of the nodes with ranks, by their lowest ranks, as Slurm writes them: "node[01-03]", "4(x2),3". Empty where they do not fit into a packet.
     std::string hosts = {}, ranks_per_host = {};
 };
 

@@ -197,9 +197,9 @@ dp_status dp_phase(dp_context* context, dp_phase_kind phase);
 /* Logs a number of this rank's training, as TensorBoard's add_scalar: the value that `name` ("loss",
  * "samples_per_second") has at the step that dp_at_step reported last (0: none was). May be NaN or infinite. A step
  * with --dp-record records the last value of each sample (--dp-record-interval), of the node's lowest rank that logs
- * the name (with more than 64 ranks, of every tenth sample on nodes without rank 0); of the other ranks, that a value
- * is NaN or infinite. Call it after dp_at_step, as often as you like: it writes a few words
- * to the page that dp_phase writes to, and only the first call of the two makes system calls. DP_ERROR_TOO_LARGE if
+ * the name (on nodes without rank 0 of every tenth sample, in a world of up to 64 ranks from the 300th sample on); of
+ * the other ranks, that a value is NaN or infinite. Call it after dp_at_step, as often as you like: it writes a few
+ * words to the page that dp_phase writes to, and only the first call of the two makes system calls. DP_ERROR_TOO_LARGE if
  * the name is longer than DP_MAX_SCALAR_NAME_BYTES, or would be one more than DP_MAX_SCALARS. DP_ERROR_INVALID if it
  * is NULL, empty or not of printable ASCII characters, and as dp_phase; training may continue. Not
  * async-signal-safe. */

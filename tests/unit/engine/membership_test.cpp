@@ -45,5 +45,24 @@ TEST(Membership, ANodeThatClaimsWhatIsNotItsOwnIsRefusedAndChangesNothing) {
     }
 }
 
+// Components of a heterogeneous step may share a host: it has one line in DP_HOSTFILE.
+TEST(Membership, HostsAreToldOnceByTheirLowestRanks) {
+    Membership members(6, 4, {});
+    const std::string longest(255, 'n');
+    const struct {
+        std::vector<uint32_t> ranks;
+        std::string host;
+    } nodes[] = {{{4, 5}, "gpu7"}, {{0}, longest}, {{}, "spare"}, {{1, 2, 3}, "gpu7"}};
+    for (uint32_t node = 0; node < std::size(nodes); ++node) {
+        wire::Join join = join_of(node, nodes[node].ranks);
+        join.set_host(nodes[node].host);
+        ASSERT_EQ(members.join(join, Time(0)), std::nullopt);
+    }
+    wire::Plan plan;
+    members.tell_hosts(plan);
+    EXPECT_EQ(plan.hosts(), longest + ",gpu7");
+    EXPECT_EQ(plan.ranks_per_host(), "1,5");
+}
+
 }  // namespace
 }  // namespace dp

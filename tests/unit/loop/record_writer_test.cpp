@@ -128,6 +128,8 @@ TEST_F(WriteRecordTest, MakesItsFolders) {
     const std::string folder = file + ".d";
     write(folder + "/one/two/record", "all of it");
     EXPECT_EQ(unpacked(folder + "/one/two/record"), "all of it");
+    // The end of a whole stream of gzip: how much it unpacks to.
+    EXPECT_TRUE(read_file(folder + "/one/two/record").ends_with(std::string("\x09\0\0\0", 4)));
     EXPECT_TRUE(failures.empty());
     std::filesystem::remove_all(folder);
 }

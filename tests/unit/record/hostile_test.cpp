@@ -8,6 +8,7 @@
 
 #include "common/read_file.hpp"
 #include "dpctl/report.hpp"
+#include "record/node_file.hpp"
 #include "recorded.hpp"
 
 namespace dp {
@@ -192,16 +193,18 @@ TEST_F(HostileRecordTest, ForeignFilesAreNamed) {
             "ELF");
     foreign("b", "slurm-dp record 3\n");
     foreign("c", std::string(kRecordMagic));
-    foreign("cut", std::string(kRecordMagic.substr(0, kRecordMagic.size() - 1)));
+    for (const auto magic : {kRecordMagic, kPlainRecordMagic})
+        foreign("cut in " + std::string(magic.substr(0, 17)), std::string(magic.substr(0, magic.size() - 1)));
     ASSERT_EQ(mkfifo((folder + "/d" + std::string(kRecordSuffix)).c_str(), 0600), 0);
     std::ofstream(folder + "/notes.txt") << "nobody looks at this";
     const auto read = records();
-    ASSERT_EQ(read.problems.size(), 5u);
+    ASSERT_EQ(read.problems.size(), 6u);
     EXPECT_NE(read.problems[0].find("not a record of slurm-dp"), std::string::npos);
     EXPECT_NE(read.problems[1].find("of a later version; read it with a newer slurm-dp"), std::string::npos);
     EXPECT_NE(read.problems[2].find("it has no beginning"), std::string::npos);
-    EXPECT_NE(read.problems[3].find("cut at byte 17"), std::string::npos) << read.problems[3];
-    EXPECT_NE(read.problems[4].find("not a file"), std::string::npos);
+    for (const size_t i : {3, 4})
+        EXPECT_NE(read.problems[i].find("cut at byte 17"), std::string::npos) << read.problems[i];
+    EXPECT_NE(read.problems[5].find("not a file"), std::string::npos);
 }
 
 TEST_F(HostileRecordTest, WhereNothingCanBeShownThatIsSaid) {
@@ -245,6 +248,42 @@ TEST_F(HostileRecordTest, WhatIsDamagedLaterIsShownUntilThere) {
     bad.generation(2000, 0, {0}, 1).sample(3000, [](record::Sample& sample) { sample.add_compute_ms(1000); });
     EXPECT_NE(only_problem().find("a generation that cannot be"), std::string::npos) << only_problem();
     EXPECT_DOUBLE_EQ(timeline().allocated, 1) << "what is behind it is not believed";
+}
+
+// What is alike packs to next to nothing: a small file may hold a great many.
+TEST_F(HostileRecordTest, OfWhatComesAgainAndAgainABoundedNumberIsKept) {
+    RecordedFile file(folder, 0, 1);
+    file.generation(0, 0, {0}, 1);
+    std::string many;
+    record::Entry end, still, moves;
+    end.mutable_generation_end()->set_reason("lost");
+    still.mutable_moment()->set_kind(record::Moment::STILL);
+    moves.mutable_moment()->set_kind(record::Moment::MOVES);
+    for (uint32_t i = 0; i < 200'000; ++i) {
+        end.mutable_generation_end()->set_generation(i + 1);
+        many += bytes_of(end) + bytes_of(still) + bytes_of(moves);
+    }
+    file.raw(many);
+    EXPECT_LT(std::filesystem::file_size(file.path()), many.size() / 10);
+    std::string problem;
+    const auto read = read_node_file(file.path(), problem);
+    ASSERT_TRUE(read && problem.empty()) << problem;
+    EXPECT_LE(read->ends.size(), 10'000u);
+    EXPECT_LE(read->node.tasks[0].lives[0].still.size(), 100'000u);
+}
+
+TEST_F(HostileRecordTest, APackedFileIsReadToItsChecksumAndNotFurther) {
+    RecordedFile file(folder, 0, 1);
+    file.generation(0, 0, {0}, 1).note(1000, "seen").finish();
+    const std::string good = read_file(file.path());
+    EXPECT_TRUE(records().problems.empty());
+    std::string bad = good;
+    bad[good.size() - 8] ^= 1;
+    for (const std::string& bytes : {bad, good + "more"}) {
+        std::ofstream(file.path(), std::ios::binary) << bytes;
+        EXPECT_NE(only_problem().find("damaged at byte"), std::string::npos) << only_problem();
+        EXPECT_EQ(records().runs[0].events.size(), 1u);
+    }
 }
 
 // Text of a record reaches a terminal, JSON, and a page.

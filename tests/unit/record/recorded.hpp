@@ -95,6 +95,11 @@ class RecordedFile {
         entry.mutable_end();
         return add(at_ms, std::move(entry));
     }
+    // As a writer ends it that was not killed.
+    void finish() {
+        out_ << packer_->finish();
+        out_.flush();
+    }
     RecordedFile& raw(const std::string& bytes) {
         out_ << (packer_ ? packer_->pack(bytes) : bytes);
         out_.flush();

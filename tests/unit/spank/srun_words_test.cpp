@@ -13,10 +13,10 @@ TEST(SrunWords, ProgramsThatAreNoRanks) {
         EXPECT_TRUE(is_mpi_launcher(program)) << program;
     for (const char* program : {"", "/", "orted.sh", "my-orted", "orted/run"})
         EXPECT_FALSE(is_mpi_launcher(program)) << program;
-    EXPECT_TRUE(asks_about_another_step("dpctl", "status"));
-    EXPECT_TRUE(asks_about_another_step("/usr/bin/dpctl", "top"));
-    EXPECT_FALSE(asks_about_another_step("dpctl", "doctor")) << "it compares the nodes of its own";
-    EXPECT_FALSE(asks_about_another_step("dpctl.py", "status"));
+    EXPECT_TRUE(is_dpctl_without_a_world("dpctl", "status"));
+    EXPECT_TRUE(is_dpctl_without_a_world("/usr/bin/dpctl", "top"));
+    EXPECT_FALSE(is_dpctl_without_a_world("dpctl", "doctor")) << "it compares the nodes of its own";
+    EXPECT_FALSE(is_dpctl_without_a_world("dpctl.py", "status"));
 }
 
 TEST(SrunWords, GresOfTheStepsOwn) {

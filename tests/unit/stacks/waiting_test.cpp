@@ -73,6 +73,17 @@ TEST(Waiting, WhoWaitsForOthersAndWhere) {
          false,
          "dp::trainer::Checkpointer::finish (trainer), in syscall"},
         {{{"syscall", "libc.so.6", 0}}, false, "syscall (libc.so.6)"},
+        // A template's name begins with what it returns.
+        {{{"syscall", "libc.so.6", 0},
+          {"std::vector<float, std::allocator<float> > load_batch<float>(int)", "program", 0},
+          {"main", "program", 0}},
+         false,
+         "std::vector<float, std::allocator<float> > load_batch<float>(int) (program), in syscall"},
+        {{{"syscall", "libc.so.6", 0},
+          {"(anonymous namespace)::load(std::string const&)", "program", 0},
+          {"main", "program", 0}},
+         false,
+         "(anonymous namespace)::load(std::string const&) (program), in syscall"},
         {{}, false, "no Python code: it begins, or ends"},
     };
     for (const auto& one : cases) {
