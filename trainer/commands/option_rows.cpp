@@ -452,9 +452,7 @@ OptionList evaluate_options(EvaluateOptions& options) {
     list.add("--bad-samples", options.bad_samples, bad_samples(),
              "texts that cannot be read, as the training took them (default: refuse)", kCourse);
     list.add("--cache-dir", options.cache, path("DIR"),
-             "for the tokens of texts: the training's, where they may be (default: $XDG_CACHE_HOME/slurm-dp, "
-             "else ~/.cache/slurm-dp)",
-             kCacheOfNode);
+             "where the tokens of texts are kept (default: that of a training without it)", kCacheOfNode);
     list.add("--data-split,--split", options.split, train_test_rest(),
              "gpt: the training's, of a set without test files (default: the last 1/20 to test)", kCourse);
     list.add("--precision", options.precision, precision_name(),

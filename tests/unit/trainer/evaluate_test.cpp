@@ -472,7 +472,8 @@ TEST_F(EvaluateCommand, WhatCannotBeEvaluatedIsSaidInOneLine) {
 
 TEST(EvaluateOptionsTest, ArriveAndAreRefused) {
     const Parsed parsed = parse_options({"evaluate", "--checkpoint-dir=c", "--data-dir=d", "--precision=bf16",
-                                         "--device=cpu", "--json=j", "--tasks", "/", "/tmp"});
+                                         "--device=cpu", "--json=j", "--tokenizer=bytes",
+                                         "--bad-samples=skip", "--cache-dir=k", "--tasks", "/", "/tmp"});
     ASSERT_TRUE(parsed.options) << parsed.text;
     EXPECT_EQ(parsed.options->command, Command::evaluate);
     const EvaluateOptions& options = parsed.options->evaluate;
@@ -481,6 +482,9 @@ TEST(EvaluateOptionsTest, ArriveAndAreRefused) {
     EXPECT_EQ(options.precision, Precision::bf16);
     EXPECT_EQ(options.device, DeviceChoice::cpu);
     EXPECT_EQ(options.json, "j");
+    EXPECT_EQ(options.tokenizer, "bytes");
+    EXPECT_EQ(options.bad_samples, BadSamples::skip);
+    EXPECT_EQ(options.cache, "k");
     EXPECT_EQ(options.tasks, (std::vector<fs::path>{"/", "/tmp"}));
     EXPECT_TRUE(writes_files(*parsed.options));
     EXPECT_FALSE(is_for_one(Command::evaluate)) << "all ranks evaluate";
