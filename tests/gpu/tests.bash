@@ -145,7 +145,7 @@ gpu_test "attention by cuDNN: numbers and bits" attention_by_cudnn
 
 # What compile chooses is what a training does: it comes to the same bits twice, and to the steps of our kernels but for rounding.
 attention_chosen() {
-    local run near_loss=0.003 cache options
+    local run near_loss=0.003 cache taken options
     head -c 12000 "$here/tests.bash" > "$work/short.txt"
     ours "$bin/trainer" prepare --text "$work/short.txt" --tokenizer=bytes --output "$work/short-tokens" > "$work/prepare-short.log" 2>&1
     options=(--model=gpt --num-layers=1 --hidden-size=48 --num-attention-heads=2 --seq-length=40 --batch-size=4 --samples=60 --steps=8 --epochs=8
@@ -155,6 +155,8 @@ attention_chosen() {
         miss "compile says nothing of a choice: $(tail_of attention-compile)"
         return
     fi
+    # What the trainings then go by: a choice of cuDNN's is kept only where a whole step is faster.
+    taken="$(attention_times attention-compile | grep ': cudnn ' | grep -vc ', not kept: ') of 2 passes by cuDNN"
     for run in one two without; do
         cache=$work/attention-cache
         [ $run != without ] || cache=$work/no-cache
@@ -163,7 +165,7 @@ attention_chosen() {
     if [ -n "$(field attention-one parameters_hash)" ] && [ "$(field attention-one parameters_hash)" = "$(field attention-two parameters_hash)" ] &&
         close "$(field attention-one final_loss)" "$(field attention-without final_loss)" $near_loss; then
         attention_times attention-compile
-        pass "loss $(field attention-one final_loss), without a plan $(field attention-without final_loss); parameters $(field attention-one parameters_hash)"
+        pass "$taken; loss $(field attention-one final_loss), without a plan $(field attention-without final_loss); parameters $(field attention-one parameters_hash)"
     else
         miss "parameters $(field attention-one parameters_hash) and $(field attention-two parameters_hash), loss $(field attention-one final_loss), without a plan $(field attention-without final_loss): $(tail_of attention-one)"
     fi

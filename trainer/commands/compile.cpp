@@ -56,6 +56,21 @@ Result<Dataset> compile_data(const Cache& cache, const CacheKey& key, const Data
                 cache.directory().string(), data.error().message);
 }
 
+}  // namespace
+
+std::vector<std::string> notes_of(const TunedChoices& choices, bool is_kept) {
+    std::vector<std::string> notes;
+    for (const auto& [what, choice] : choices.all()) {
+        const bool is_other = choice.starts_with("cudnn ");
+        if (is_other || choice.starts_with("ours: "))
+            notes.push_back(fmt::format("{}: {}{}", what, choice,
+                                        is_other && !is_kept ? ", not kept: a whole step is no faster" : ""));
+    }
+    return notes;
+}
+
+namespace {
+
 // What a training takes, and how it is fastest.
 Result<void> make_plan(const Prepared& prepared, const LaunchContext& here, CompiledPlan& told) {
     const Options& options = prepared.options;
@@ -76,11 +91,9 @@ Result<void> make_plan(const Prepared& prepared, const LaunchContext& here, Comp
         choices.measure(true);
         const auto tuned = DP_TRY(time_steps(trial, *fresh.device, kSeconds));
         choices.measure(false);
-        // A device explains some of its choices: "ours: why".
-        for (const auto& [what, choice] : choices.all())
-            if (choice.starts_with("ours: ") || choice.starts_with("cudnn "))
-                told.notes.push_back(fmt::format("{}: {}", what, choice));
-        if (choices.all().empty() || tuned.seconds >= plan.plain_seconds) return {};
+        const bool is_kept = !choices.all().empty() && tuned.seconds < plan.plain_seconds;
+        told.notes = notes_of(choices, is_kept);
+        if (!is_kept) return {};
         plan.step_seconds = tuned.seconds;
         plan.choices = choices;
         return {};

@@ -30,7 +30,7 @@ struct CompiledPlan {
     Made made = Made::now;
     Plan plan;
     std::vector<ThreadTrial> trials;
-    std::vector<std::string> notes;  // why the device could not choose something
+    std::vector<std::string> notes;  // of the choices that the device explains
 };
 
 struct CompileResult {
@@ -44,6 +44,10 @@ struct CompileResult {
     std::int64_t removed = 0;      // entries, to keep --cache-limit
     double seconds = 0;
 };
+
+// Pure: a line for each choice that the device explains, "ours: why" or "cudnn 91900: why". `is_kept`: trainings will go by the
+// choices, as a whole step is faster with them.
+std::vector<std::string> notes_of(const TunedChoices& choices, bool is_kept);
 
 // Pure: what is printed at the end, a table for people and a line of JSON.
 std::string compile_table(const CompileResult& result);

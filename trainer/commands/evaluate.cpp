@@ -39,22 +39,28 @@ std::string which(const SavedModel& saved) {
                        hex_of(sha.digest()).substr(0, 16));
 }
 
+constexpr const char* kBytes = "bytes";  // --tokenizer
+
 // Texts as tokens, which are kept in the cache. Those of a training are found there, if it had the same tokenizer.
 Result<std::filesystem::path> tokens_of(const SavedModel& saved, const std::filesystem::path& where,
-                                        const std::optional<std::filesystem::path>& tokenizer) {
+                                        const EvaluateOptions& options) {
     const auto corpus = DP_TRY(find_corpus(where));
     if (!corpus) return where;
-    constexpr std::int64_t kBytes = 257;  // tokens where there is no tokenizer
-    if (!tokenizer && !tokenizer_file_in(where) && saved.shape.gpt.vocabulary != kBytes)
+    const auto& tokenizer = options.tokenizer;
+    // A checkpoint does not say which tokenizer it was trained with.
+    if (!tokenizer && !tokenizer_file_in(where) &&
+        saved.shape.gpt.vocabulary != make_byte_tokenizer()->vocabulary())
         return fail(Fault::usage,
-                    "{}: texts, and no tokenizer beside them; give the training's as --tokenizer, or the "
-                    "directory in which it kept their tokens (it says which)",
+                    "{}: texts, and no tokenizer beside them; give the training's as --tokenizer (bytes, if "
+                    "it had none), or the directory in which it kept their tokens (it says which)",
                     where.string());
-    const auto cache = cache_directory({});
+    const auto cache = cache_directory({.directory = options.cache});
     if (!cache)
-        return fail(Fault::usage, "{}: there is no cache to keep its tokens in; set HOME or XDG_CACHE_HOME",
+        return fail(Fault::usage, "{}: there is no cache to keep its tokens in; give --cache-dir DIR",
                     where.string());
-    return DP_TRY(tokenize_corpus(*corpus, *cache, BadSamples::refuse, {tokenizer, std::nullopt})).directory;
+    TokenizerSources sources{.bytes = tokenizer == kBytes};
+    if (!sources.bytes) sources.given = tokenizer;
+    return DP_TRY(tokenize_corpus(*corpus, *cache, options.bad_samples, sources)).directory;
 }
 
 // The data that it was trained on, where that is generated or composed; else what the directory has.
@@ -96,6 +102,7 @@ std::vector<std::pair<std::string, std::string>> values_alike(EvaluateOptions op
 struct TestSet {
     std::string name;
     double weight;
+    std::filesystem::path directory;  // of tokens, where it was texts
     Dataset data;
 };
 
@@ -110,15 +117,22 @@ Result<std::vector<TestSet>> sets_for(const SavedModel& saved, const EvaluateOpt
     double whole = 0;
     for (const auto& [where, weight] : parts) whole += weight;
     std::vector<TestSet> sets;
+    bool has_texts = false;
     for (const auto& [where, weight] : parts) {
         const auto tokens =
-            saved.info->data == DataSet::tokens ? DP_TRY(tokens_of(saved, where, options.tokenizer)) : where;
+            saved.info->data == DataSet::tokens ? DP_TRY(tokens_of(saved, where, options)) : where;
         auto data = DP_TRY(data_for(saved, tokens, options.split, is_checked));
-        if (tokens != where) data.source = where.string();
+        if (tokens != where) {
+            data.source = where.string();
+            has_texts = true;
+        }
         if (options.mix && data.test.count == 0)
             return fail(Fault::usage, "--data: {} has nothing to test with; leave it out", where.string());
-        sets.push_back({where.string(), weight / whole, std::move(data)});
+        sets.push_back({where.string(), weight / whole, tokens, std::move(data)});
     }
+    if (options.tokenizer && !has_texts && options.tasks.empty())
+        return fail(Fault::usage, "--tokenizer is only for texts and --tasks, and {} has none; leave it out",
+                    parts.front().where.string());
     return sets;
 }
 
@@ -137,15 +151,27 @@ std::string describe(const SavedModel& saved, const std::vector<TestSet>& sets, 
                        fmt::join(sources, " and "));
 }
 
-// --tasks, with the tokenizer of the data.
-Result<std::vector<LanguageTask>> tasks_for(const SavedModel& saved, const EvaluateOptions& options) {
+// --tokenizer, else that of the data.
+Result<std::unique_ptr<Tokenizer>> tokenizer_of_tasks(const SavedModel& saved, const EvaluateOptions& options,
+                                                      const TestSet& first) {
+    const auto& given = options.tokenizer;
+    if (given == kBytes) return make_byte_tokenizer();
+    auto tokenizer = DP_TRY(given ? open_tokenizer_file(*given) : open_tokenizer(first.directory));
+    if (given && tokenizer->vocabulary() > saved.shape.gpt.vocabulary)
+        return fail(Fault::usage, "--tokenizer {}: has {} tokens, and the model {}; give the training's",
+                    given->string(), tokenizer->vocabulary(), saved.shape.gpt.vocabulary);
+    return tokenizer;
+}
+
+// --tasks
+Result<std::vector<LanguageTask>> tasks_for(const SavedModel& saved, const EvaluateOptions& options,
+                                            const std::vector<TestSet>& sets) {
     std::vector<LanguageTask> tasks;
     if (options.tasks.empty()) return tasks;
     if (saved.info->data != DataSet::tokens)
         return fail(Fault::usage, "--tasks is only for gpt, and {} is of {}; leave it out",
                     saved.path.string(), saved.info->name);
-    const auto tokenizer =
-        DP_TRY(open_tokenizer(options.mix ? options.mix->parts.front().where : options.data_directory));
+    const auto tokenizer = DP_TRY(tokenizer_of_tasks(saved, options, sets.front()));
     for (const auto& file : options.tasks) {
         auto task = DP_TRY(read_task(file, *tokenizer, saved.shape.gpt));
         tasks.push_back(std::move(task));
@@ -274,10 +300,10 @@ Result<void> evaluate(const EvaluateOptions& options, Clock::time_point started)
         if (is_primary) DP_TRY(can_be_written("--json", options.json));
         precision = DP_TRY(precision_of(*saved, options.precision));
         sets = DP_TRY(sets_for(*saved, options, !world.is_first_of_node()));
-        tasks = DP_TRY(tasks_for(*saved, options));
+        tasks = DP_TRY(tasks_for(*saved, options, sets));
         opened = DP_TRY(open_device(options.device, here.gpu, threads_for(here)));
         std::string found;
-        for (const auto& [name, weight, data] : sets)
+        for (const auto& [name, weight, directory, data] : sets)
             found += fmt::format("{}{} test samples ({})", found.empty() ? "" : ", ", data.test.count,
                                  fingerprint_of(data.test).substr(0, 16));
         for (const LanguageTask& task : tasks)
@@ -309,7 +335,7 @@ Result<void> evaluate(const EvaluateOptions& options, Clock::time_point started)
     if (facts != nullptr) about.nodes = facts->nodes;
     Evaluated evaluated{};
     std::vector<EvaluatedSet> of_sets;
-    for (const auto& [name, weight, data] : sets) {
+    for (const auto& [name, weight, directory, data] : sets) {
         evaluated = DP_TRY(evaluation->test(data, ranks));
         if (!options.mix) break;
         report.line(fmt::format("{}: {}", name, evaluation_line(evaluated)));

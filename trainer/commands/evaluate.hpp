@@ -13,6 +13,7 @@
 
 #include "trainer/commands/saved_model.hpp"
 #include "trainer/commands/tasks.hpp"
+#include "trainer/data/load.hpp"
 #include "trainer/devices/open.hpp"
 #include "trainer/reports/report.hpp"
 #include "trainer/training/masks.hpp"
@@ -23,7 +24,9 @@ struct EvaluateOptions {
     std::filesystem::path checkpoint;  // a directory of checkpoints, or one of them
     std::filesystem::path data_directory = kFashionMnistDirectory;
     std::optional<DataMix> mix;                      // of tokens, instead of the directory
-    std::optional<std::filesystem::path> tokenizer;  // of texts, if not the one beside them
+    std::optional<std::filesystem::path> tokenizer;  // if not the one beside the data; or "bytes"
+    BadSamples bad_samples = BadSamples::refuse;     // texts
+    std::optional<std::filesystem::path> cache;      // "none": there is no cache
     std::optional<TrainTestRest> split;              // of the training, of data without files to test with
     std::optional<Precision> precision;              // nullopt: that of the training
     DeviceChoice device = DeviceChoice::automatic;
@@ -47,7 +50,7 @@ struct EvaluatedSet {
     double weight;  // a part of 1
     Evaluated tested;
 };
-// Pure: of a sample that is drawn by the weights. So its loss is the sets' by weight, however many samples each has.
+// Pure: the expected loss of a sample drawn by the weights.
 Evaluated mixed(const std::vector<EvaluatedSet>& sets);
 
 // What evaluates: every rank makes one, with its own device.

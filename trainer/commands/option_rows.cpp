@@ -56,6 +56,10 @@ Format<Precision> precision_name() {
     return one_of<Precision>({{"fp32", Precision::fp32}, {"bf16", Precision::bf16}});
 }
 
+Format<BadSamples> bad_samples() {
+    return one_of<BadSamples>({{"refuse", BadSamples::refuse}, {"skip", BadSamples::skip}});
+}
+
 constexpr const char* kWhichWeights = "ema: the average that --ema-decay kept (default: last)";
 Format<bool> which_weights() {
     return one_of<bool>({{"last", false}, {"ema", true}});
@@ -249,8 +253,7 @@ void add_data_and_device(OptionList& list, Options& o) {
     mix.excludes = "--data-dir";
     list.add("--data-split,--split", o.data.split, train_test_rest(),
              "of a set without test files, as 969,30,1 (default: the last 1/20 to test)", kCourse);
-    list.add("--bad-samples", o.data.bad_samples,
-             one_of<BadSamples>({{"refuse", BadSamples::refuse}, {"skip", BadSamples::skip}}),
+    list.add("--bad-samples", o.data.bad_samples, bad_samples(),
              "texts, lines of JSON and images that cannot be read (default: refuse)", kCourse);
     list.add("--tokenizer", o.data.tokenizer, path("FILE"),
              "gpt: tokenizer.json, *.tiktoken or vocab.bpe (default: beside the texts, else bytes)",
@@ -444,8 +447,12 @@ OptionList evaluate_options(EvaluateOptions& options) {
     list.add("--data", options.mix, data_mix(),
              "gpt: several sets instead, each tested, and their mix by weight", kPlaceOfNode)
         .excludes = "--data-dir";
-    list.add("--tokenizer", options.tokenizer, path("FILE"),
-             "of texts: the training's (default: the one beside them)", kPlaceOfNode);
+    list.add("--tokenizer", options.tokenizer, path("bytes|FILE"),
+             "gpt: the training's, of texts and --tasks (default: the one beside the data)", kPlaceOfNode);
+    list.add("--bad-samples", options.bad_samples, bad_samples(),
+             "texts that cannot be read, as the training took them (default: refuse)", kCourse);
+    list.add("--cache-dir", options.cache, path("DIR"),
+             "where the tokens of texts are kept (default: that of a training without it)", kCacheOfNode);
     list.add("--data-split,--split", options.split, train_test_rest(),
              "gpt: the training's, of a set without test files (default: the last 1/20 to test)", kCourse);
     list.add("--precision", options.precision, precision_name(),

@@ -34,7 +34,7 @@ std::int64_t micro_batches_at_a_time(const Settings& training, const ModelParall
 // Pure: of --peer-copy where no rank can have a copy; nullopt where it was not given.
 std::optional<std::string> peer_copy_without_effect(const Options& options, const ModelParallel& parallel);
 
-// All stages of a pipeline with --pipeline-split=even, as estimates of memory want them; none where the layers are divided so
+// All stages of a pipeline with --pipeline-split=even, as advice on memory wants them; none where the layers are divided so
 // already, or a stage would have nothing to learn. `shape`: with the layout of any rank.
 std::vector<std::unique_ptr<Model>> evenly_split(const ModelInfo& info, ModelShape shape,
                                                  const Settings& training);

@@ -304,7 +304,9 @@ std::string text_of(const Dataset& data) {
 }
 
 MemoryCase Prepared::memory_case(std::int64_t ranks, std::int64_t sharing) const {
-    return {*model, options.training, &data, ranks, &device(), sharing, recomputing.get(), evenly};
+    return {*model, options.training, &data, ranks, &device(), sharing, recomputing.get(), [this] {
+                return evenly_split(*info, options.shape, options.training);
+            }};
 }
 
 Options sized_by_weights(Options options) {
@@ -357,9 +359,12 @@ Result<void> begin_with_weights(Prepared& prepared) {
     const auto& saved = training.checkpoints.directory;
     if (!saved.empty() && !checkpoints_in(saved).empty()) return {};
     const auto weights = DP_TRY(open(prepared.model->parameters()));
+    const GptShape& gpt = prepared.options.shape.gpt;
     if (!weights.has_config())
-        training.begin_with->name +=
-            fmt::format(" (no {} beside them: --num-attention-heads is believed)", kModelConfig);
+        training.begin_with->name += fmt::format(
+            " (no {} beside them: {} attention heads, of {} numbers each, are assumed; give "
+            "--num-attention-heads if it has others)",
+            kModelConfig, gpt.heads, gpt.hidden / gpt.heads);
     return {};
 }
 
@@ -390,14 +395,12 @@ Result<Prepared> prepare_training(Options options, const ModelInfo& info, const 
             "--freeze leaves a stage of the pipeline nothing to learn; freeze less, or give a smaller "
             "--pipeline-parallel, or another --pipeline-split");
     auto recomputing = recomputing_model(info, options.shape);
-    auto evenly = evenly_split(info, options.shape, options.training);
     return Prepared{&info,
                     std::move(options),
                     std::move(data),
                     std::move(opened),
                     std::move(model),
                     std::move(recomputing),
-                    std::move(evenly),
                     std::move(notes)};
 }
 

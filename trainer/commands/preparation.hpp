@@ -50,7 +50,8 @@ std::optional<std::filesystem::path> cache_directory(const CacheOptions& options
 std::string text_of(const Dataset& data);
 
 // Where --init-from gives weights, the sizes of gpt that no option gives are theirs; or those of the checkpoint that the training
-// goes on from, as the weights may be gone by then. Of files that cannot be read, whoever reads the weights says why.
+// goes on from, as the weights may be gone by then. If a file cannot be read, the code that reads the
+// weights reports it.
 Options sized_by_weights(Options options);
 
 // A training before its ranks are connected.
@@ -61,8 +62,7 @@ struct Prepared {
     OpenedDevice opened;
     // Declared; the latter with --recompute, null where it is no choice.
     std::unique_ptr<Model> model, recomputing;
-    std::vector<std::unique_ptr<Model>> evenly;  // MemoryCase::evenly
-    std::vector<std::string> notes;              // for people: of texts and pictures that were made ready
+    std::vector<std::string> notes;  // for people: of texts and pictures that were made ready
 
     Device& device() const { return *opened.device; }
     MemoryCase memory_case(std::int64_t ranks, std::int64_t sharing) const;

@@ -59,7 +59,7 @@ Result<BesideTokenizer> beside(const fs::path& file) {
     const auto wrong = [](const fs::path& where) {
         return [=](const Failure& error) {
             return Error{Fault::usage,
-                         fmt::format("{}: {}; correct it, or take it away", where.string(), error.message)};
+                         fmt::format("{}: {}; correct it, or remove it", where.string(), error.message)};
         };
     };
     if (const fs::path config = file.parent_path() / kTokenizerConfig; fs::exists(config, ignored)) {
@@ -175,8 +175,8 @@ Result<std::unique_ptr<Tokenizer>> open_tokenizer(const fs::path& directory) {
         return fail(
             Fault::usage,
             "{}: no tokenizer there (tokenizer.json, *.tiktoken, vocab.bpe or merges.txt); give the "
-            "directory "
-            "of the tokens, in which a training or `trainer prepare` keeps it, or that of the tokenizer",
+            "directory of the tokens, in which a training or `trainer prepare` keeps it, or that of the "
+            "tokenizer",
             directory.string());
     if (!text) return tl::unexpected(text.error());
     const auto name = said_in(*text, "tokenizer"), vocabulary = said_in(*text, "vocabulary");

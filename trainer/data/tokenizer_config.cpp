@@ -20,7 +20,7 @@ OrderedJson parsed(const std::string& text) {
 // What an object says of `key`; null where it says nothing.
 Try<OrderedJson> said_of(const std::string& text, const char* key) {
     const auto json = parsed(text);
-    if (!json.is_object()) return dp::fail("is no JSON object");
+    if (!json.is_object()) return dp::fail("is not a JSON object");
     const auto found = json.find(key);
     return found == json.end() ? OrderedJson() : *found;
 }
@@ -32,7 +32,7 @@ Try<std::optional<std::string>> eos_token_in(const std::string& tokenizer_config
     if (said.is_null()) return std::nullopt;
     // An AddedToken, as transformers wrote them before its version 4.34.
     if (said.is_object() && said.contains("content")) said = OrderedJson(said["content"]);
-    if (!said.is_string()) return dp::fail("has an eos_token that is no text");
+    if (!said.is_string()) return dp::fail("has an eos_token that is not a string");
     return said.get<std::string>();
 }
 
@@ -42,7 +42,7 @@ Try<std::optional<std::int64_t>> eos_token_id_in(const std::string& generation_c
     if (said.is_null()) return std::nullopt;
     constexpr std::uint64_t kMost = 0xFFFFFFFF;
     if (!said.is_number_unsigned() || said.get<std::uint64_t>() > kMost)
-        return dp::fail("has an eos_token_id that is no token's number");
+        return dp::fail("has an eos_token_id that is not a token id");
     return said.get<std::int64_t>();
 }
 
@@ -55,7 +55,11 @@ std::string tokenizer_config_text(const std::string& given, const std::string& e
                 {"bos_token", eos_token},
                 {"unk_token", eos_token}};
     if (!json.contains("eos_token") || json["eos_token"].is_null()) json["eos_token"] = eos_token;
-    if (sequence && !json.contains("model_max_length")) json["model_max_length"] = *sequence;
+    // What was given may be of a model with more positions.
+    if (sequence) {
+        auto& most = json["model_max_length"];
+        if (!most.is_number() || most.get<double>() > static_cast<double>(*sequence)) most = *sequence;
+    }
     return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 

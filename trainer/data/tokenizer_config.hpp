@@ -23,7 +23,7 @@ Try<std::optional<std::string>> eos_token_in(const std::string& tokenizer_config
 Try<std::optional<std::int64_t>> eos_token_id_in(const std::string& generation_config);
 
 // `given`: the tokenizer's own tokenizer_config.json, which is kept but for what it lacks; "": it has none. `sequence`: of the
-// model, where there is one.
+// model, where there is one: longer texts it cannot take.
 std::string tokenizer_config_text(const std::string& given, const std::string& eos_token,
                                   std::optional<std::int64_t> sequence = std::nullopt);
 std::string generation_config_text(std::int64_t eos_token_id);

@@ -152,7 +152,8 @@ std::string batch_advice(const MemoryCase& c, std::int64_t available) {
     if (c.recomputing != nullptr && fits(*c.recomputing, c.settings))
         besides += fmt::format("; with --recompute a batch of {} fits, too, and takes longer", batch);
     const auto fits_too = [&](const std::unique_ptr<Model>& stage) { return fits(*stage, c.settings); };
-    if (!c.evenly.empty() && std::ranges::all_of(c.evenly, fits_too))
+    const auto evenly = c.evenly ? c.evenly() : std::vector<std::unique_ptr<Model>>();
+    if (!evenly.empty() && std::ranges::all_of(evenly, fits_too))
         besides += fmt::format("; with --pipeline-split=even a batch of {} fits, too", batch);
     if (batch == 1 || !fits_with(1, accumulate))
         return "not even 1 fits; take a device with more memory, a smaller model or a smaller data set" +

@@ -4,8 +4,8 @@
 // advice if it is too much. Pure, by what training/ allocates; memory_test.cpp compares.
 #pragma once
 
+#include <functional>
 #include <memory>
-#include <span>
 
 #include "trainer/models/model.hpp"
 #include "trainer/training/settings.hpp"
@@ -39,8 +39,8 @@ struct MemoryCase {
     const Device* device = nullptr;  // null where it is not known: then its copies are not counted
     std::int64_t sharing = 1;        // ranks of a node that share what is the same on all (NodeShare::fewest)
     const Model* recomputing = nullptr;  // the same with --recompute; null where that is no choice
-    // All stages of the pipeline with --pipeline-split=even; empty where that is no choice.
-    std::span<const std::unique_ptr<Model>> evenly = {};
+    // Makes all stages of the pipeline with --pipeline-split=even; none where that is no choice.
+    std::function<std::vector<std::unique_ptr<Model>>()> evenly = {};
 };
 
 MemoryNeeds estimate_memory(const MemoryCase& the_case);

@@ -22,6 +22,12 @@ inline bool is_named_like(const std::string& name, const std::string& pattern) {
            ::fnmatch((pattern + ".*").c_str(), name.c_str(), 0) == 0;
 }
 
+// `patterns`: ModelShape::freeze.
+inline bool is_frozen_by(const std::string& name, const std::vector<std::string>& patterns) {
+    return std::ranges::any_of(patterns,
+                               [&](const std::string& pattern) { return is_named_like(name, pattern); });
+}
+
 // Numbers that are learnt, of the whole model.
 inline std::int64_t trained_count(const ParameterSet& parameters) {
     std::int64_t count = 0;
@@ -34,10 +40,7 @@ inline std::unique_ptr<Model> make_model(const ModelInfo& info, const ModelShape
     ModelShape known = shape;
     known.gpt.freeze = shape.freeze;
     auto model = info.make(known);
-    model->parameters().freeze([&](const Parameter& one) {
-        return std::ranges::any_of(
-            shape.freeze, [&](const std::string& pattern) { return is_named_like(one.name, pattern); });
-    });
+    model->parameters().freeze([&](const Parameter& one) { return is_frozen_by(one.name, shape.freeze); });
     return model;
 }
 

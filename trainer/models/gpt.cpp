@@ -273,8 +273,8 @@ class Gpt final : public LanguageModel, public Stage {
     Parameter *table_ = nullptr, *positions_ = nullptr;
     std::vector<Block> blocks_;  // of all layers; other stages have the parameters of the others
     Weights last_norm_ = {};
-    // Of the whole model: layers before it have no backward pass, as nothing in them learns, nor the embedding. A stage still sends
-    // the one before a gradient, which nobody reads.
+    // Of the whole model. Layers before it, and the embedding, learn nothing and have no backward pass. A stage still sends the one
+    // before a gradient, which nobody reads.
     std::int64_t first_learning_ = 0;
     bool is_here_ = true;  // while parameters are declared: this stage has them
     Device* device_ = nullptr;
@@ -544,7 +544,8 @@ class Gpt final : public LanguageModel, public Stage {
     }
     void backward_parameters(const Weights& w, const Tensor& dy, const Tensor& x) {
         if (learns(w)) device_->linear_backward_parameters(dy, x, w.weight->gradient, w.bias->gradient);
-        if (w.weight->adapter != nullptr) w.weight->adapter->backward(*device_);
+        if (w.weight->adapter != nullptr && w.weight->adapter->learns())
+            w.weight->adapter->backward(*device_);
     }
 
     // x + attention(norm(x)), then that + down(gelu(up(norm(that)))).

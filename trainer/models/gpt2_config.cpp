@@ -38,7 +38,7 @@ std::string shown(const nlohmann::json& value) {
 
 Try<Gpt2Config> read_gpt2_config(std::string_view text) {
     const auto json = nlohmann::json::parse(text, nullptr, false);
-    if (!json.is_object()) return dp::fail("is no JSON object");
+    if (!json.is_object()) return dp::fail("is not a JSON object");
     for (const auto& [key, ours, same] : rules()) {
         const auto said = json.find(key);
         if (said != json.end() && *said != ours && *said != same)

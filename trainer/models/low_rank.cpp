@@ -10,6 +10,10 @@ void LowRank::place(Device& device, Type compute_type, Tensor room) {
     sum_ = compute_type == Type::f32 ? weight_.compute_copy : room.view(0, weight_.shape);
 }
 
+bool LowRank::learns() const {
+    return !a_.is_frozen || !b_.is_frozen;
+}
+
 void LowRank::merge(Device& device) const {
     device.linear_backward_input(b_.value, a_.value, sum_);  // b a
     device.scale(sum_, scale_);

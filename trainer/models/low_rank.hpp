@@ -6,8 +6,8 @@
 //
 // The sum is the compute copy that all operations take, made anew after each step, so a model computes as it does without: nothing
 // else in it knows of adapters. The gradient of the sum, which the backward pass makes of one weight at a time in memory that all
-// share, gives those of A and B. So a step takes no fewer operations than without LoRA; it needs neither sums of gradients nor an
-// optimizer's state for W.
+// share, gives those of A and B. So what LoRA saves is not products of the weights that have adapters, but sums of gradients and
+// the optimizer's state for W.
 #pragma once
 
 #include <span>
@@ -29,6 +29,8 @@ class LowRank {
     const Parameter& a() const { return a_; }
     const Parameter& b() const { return b_; }
     float scale() const { return scale_; }
+    // Whether A or B is not frozen.
+    bool learns() const;
 
     // Gives the weight, which is placed, a compute copy of its own. `room`: f32, as large as the weight; where the copy is f32, unused.
     void place(Device& device, Type compute_type, Tensor room);

@@ -69,7 +69,7 @@ struct Parameter {
     Tensor gradient = {};          // f32; of a frozen one memory to write to that nobody reads
 
     // Whether anybody reads its gradient.
-    bool wants_gradient() const { return !is_frozen || adapter != nullptr; }
+    bool wants_gradient() const { return !is_frozen || (adapter != nullptr && adapter->learns()); }
     // One of these three tensors with the spare rows.
     Tensor with_spare_rows(const Tensor& tensor) const {
         return tensor.first_rows(spare.rows_of(shape.at(0), spare.least));

@@ -8,6 +8,7 @@
 #include <string>
 #include <tuple>
 
+#include "trainer/base/random.hpp"
 #include "trainer/models/freezing.hpp"
 
 namespace dp::trainer {
@@ -44,7 +45,7 @@ struct Way {
     std::vector<std::int64_t> counts;
 };
 
-// Of all ways to give each place some layers the one with the least value; of several the one where later places have more.
+// The split with the least value; among equals, the one that gives later places more.
 // `value_with(value of the places before, time of one more)`.
 template <typename ValueWith>
 Way least_way(const Runs& runs, const ValueWith& value_with) {
@@ -102,28 +103,95 @@ Slowness slowness_of(const std::vector<std::int64_t>& counts, std::size_t stages
     return slowness;
 }
 
-// From an even split on, the one layer that is best moved to another chunk moves there, until none is. Of two ways that are as fast
-// it is the one where earlier chunks have fewer.
-std::vector<std::int64_t> split_of_chunks(const Runs& runs, std::size_t stages) {
-    auto best =
-        even_layers(static_cast<std::int64_t>(runs.layers()), static_cast<std::int64_t>(runs.places()));
-    auto least = slowness_of(best, stages, runs);
+using Counts = std::vector<std::int64_t>;
+
+// A split of all layers into chunks, and how slow it is. Of two that are as fast the one counts where earlier chunks have fewer.
+class Chunks {
+ public:
+    Chunks(Counts counts, std::size_t stages, const Runs& runs)
+        : counts_(std::move(counts)), slowness_(slowness_of(counts_, stages, runs)) {}
+
+    const Counts& counts() const { return counts_; }
+    bool is_better_than(const Chunks& other) const {
+        return std::tie(slowness_, counts_) < std::tie(other.slowness_, other.counts_);
+    }
+
+ private:
+    Counts counts_;
+    Slowness slowness_;
+};
+
+// What is tried with more chunks is less, as it takes the cube of their number.
+constexpr std::size_t kFew = 16;
+constexpr int kDraws = 16;
+
+// Moves a layer from one chunk to another, or two layers over two boundaries between chunks, the best move first, until none helps.
+Chunks improved(Chunks best, std::size_t stages, const Runs& runs) {
     for (bool moves = true; moves;) {
         moves = false;
-        const auto from = best;
-        for (std::size_t taken = 0; taken < from.size(); ++taken)
-            for (std::size_t given = 0; given < from.size() && from[taken] > 1; ++given) {
-                auto other = from;
-                --other[taken];
-                ++other[given];
-                const auto slowness = slowness_of(other, stages, runs);
-                if (std::tie(slowness, other) >= std::tie(least, best)) continue;
-                least = slowness;
-                best = std::move(other);
-                moves = true;
-            }
+        const Counts from = best.counts();
+        const std::size_t places = from.size();
+        const auto consider = [&](const Counts& counts) {
+            if (std::ranges::min(counts) < 1) return;
+            Chunks other(counts, stages, runs);
+            if (!other.is_better_than(best)) return;
+            best = std::move(other);
+            moves = true;
+        };
+        const auto after = [](Counts counts, std::size_t taken, std::size_t given) {
+            --counts[taken];
+            ++counts[given];
+            return counts;
+        };
+        for (std::size_t taken = 0; taken < places; ++taken)
+            for (std::size_t given = 0; given < places; ++given)
+                if (taken != given) consider(after(from, taken, given));
+        if (places > kFew) continue;
+        for (std::size_t one = 0; one + 1 < places; ++one)
+            for (std::size_t other = one; other + 1 < places; ++other)
+                for (const auto& first : {after(from, one, one + 1), after(from, one + 1, one)})
+                    for (const auto& both : {after(first, other, other + 1), after(first, other + 1, other)})
+                        consider(both);
     }
     return best;
+}
+
+// Of the layers that each stage would have with one chunk, each chunk has as many.
+Counts dealt(const Runs& of_stages, std::size_t places) {
+    const Counts stages = split_of_stages(of_stages);
+    Counts counts(places);
+    const auto chunks = static_cast<std::int64_t>(places / stages.size());
+    for (std::size_t place = 0; place < places; ++place)
+        counts[place] =
+            shard_of(stages[place % stages.size()], static_cast<std::int64_t>(place / stages.size()), chunks)
+                .count;
+    return counts;
+}
+
+// Each chunk has one, and each layer that is left is of any of them. All ranks draw the same.
+Counts drawn(const Runs& runs, Random& random) {
+    Counts counts(runs.places(), 1);
+    for (std::size_t left = runs.layers() - runs.places(); left > 0; --left)
+        ++counts[random.below(static_cast<std::uint32_t>(runs.places()))];
+    return counts;
+}
+
+// The best that is found from several splits on.
+Counts split_of_chunks(const Runs& runs, std::size_t stages, const Runs& of_stages) {
+    const auto from = [&](Counts counts) {
+        return improved(Chunks(std::move(counts), stages, runs), stages, runs);
+    };
+    Chunks best =
+        from(even_layers(static_cast<std::int64_t>(runs.layers()), static_cast<std::int64_t>(runs.places())));
+    std::vector<Counts> starts{split_of_stages(runs), dealt(of_stages, runs.places())};
+    Random random(1, 0);
+    if (runs.places() <= kFew)
+        for (int i = 0; i < kDraws; ++i) starts.push_back(drawn(runs, random));
+    for (Counts& other : starts) {
+        if (std::ranges::min(other) < 1) continue;
+        if (Chunks found = from(std::move(other)); found.is_better_than(best)) best = std::move(found);
+    }
+    return best.counts();
 }
 
 StageCosts stage_costs(const SplitCosts& costs) {
@@ -134,11 +202,12 @@ StageCosts stage_costs(const SplitCosts& costs) {
 
 // Of the parameters that a layer multiplies with, and of norms.
 bool learns(const std::string& name, const GptShape& shape) {
-    const auto is_frozen = [&](const std::string& parameter) {
-        return std::ranges::any_of(
-            shape.freeze, [&](const std::string& pattern) { return is_named_like(parameter, pattern); });
-    };
-    return !is_frozen(name + ".weight") || !is_frozen(name + ".bias");
+    return !is_frozen_by(name + ".weight", shape.freeze) || !is_frozen_by(name + ".bias", shape.freeze);
+}
+
+bool adapter_learns(const std::string& name, const GptShape& shape) {
+    return !is_frozen_by(name + ".lora_A.weight", shape.freeze) ||
+           !is_frozen_by(name + ".lora_B.weight", shape.freeze);
 }
 
 }  // namespace
@@ -148,11 +217,7 @@ SplitCosts split_costs(const GptShape& shape) {
     // rows, and its backward pass to two rows.
     const std::int64_t c = shape.hidden, scores = 2 * shape.sequence * c, table = 2 * c * shape.vocabulary;
     const bool adapts = shape.lora_rank > 0;
-    const auto embeds = [&](const char* name) {
-        return !adapts && std::ranges::none_of(shape.freeze, [&](const std::string& pattern) {
-            return is_named_like(name, pattern);
-        });
-    };
+    const auto embeds = [&](const char* name) { return !adapts && !is_frozen_by(name, shape.freeze); };
     const bool learns_words = embeds("wte"), learns_embedding = learns_words || embeds("wpe");
     struct Linear {
         const char* name;
@@ -172,7 +237,8 @@ SplitCosts split_costs(const GptShape& shape) {
                                                       {".ln_1", 0},
                                                       {".ln_2", 0}}) {
             forward += flops;
-            if (adapts ? !is_adapted : !learns(layer + name, shape)) continue;
+            if (adapts ? !is_adapted || !adapter_learns(layer + name, shape) : !learns(layer + name, shape))
+                continue;
             gradients += flops;
             learns_some = true;
         }
@@ -185,7 +251,7 @@ SplitCosts split_costs(const GptShape& shape) {
 
 std::vector<std::int64_t> balanced_layers(std::int64_t stages, std::int64_t chunks, const StageCosts& costs) {
     const Runs runs(costs, stages * chunks);
-    return chunks == 1 ? split_of_stages(runs) : split_of_chunks(runs, at(stages));
+    return chunks == 1 ? split_of_stages(runs) : split_of_chunks(runs, at(stages), Runs(costs, stages));
 }
 
 std::vector<std::int64_t> even_layers(std::int64_t layers, std::int64_t chunks) {

@@ -41,7 +41,7 @@ struct StageCosts {
 };
 // Layers of each model chunk in the model's order: chunk c of stage s is the (c x stages + s)-th. Each has at least one. The
 // slowest stage takes as short as it can, then the others are as alike as they can be; where layers could be on several stages, a
-// later one has them: it keeps fewer micro-batches. With several chunks no layer that moves to another chunk makes it better.
+// later one has them: it keeps fewer micro-batches. With several chunks it is nearly that: the best that a search finds.
 std::vector<std::int64_t> balanced_layers(std::int64_t stages, std::int64_t chunks, const StageCosts& costs);
 // As even as they can be.
 std::vector<std::int64_t> even_layers(std::int64_t layers, std::int64_t chunks);

@@ -43,6 +43,7 @@ bool has_purpose(const fs::path& file, std::string_view word) {
 
 // As it is given, else beside the texts, else where the first weights are.
 std::optional<fs::path> tokenizer_for(const Corpus& corpus, const TokenizerSources& sources) {
+    if (sources.bytes) return std::nullopt;
     std::error_code ignored;
     if (sources.given && fs::is_directory(*sources.given, ignored))
         return tokenizer_file_in(*sources.given).value_or(*sources.given);

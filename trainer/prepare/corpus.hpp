@@ -24,8 +24,9 @@ struct TokenizedCorpus {
 };
 // Where a tokenizer may be, besides where the texts are: the first that there is counts.
 struct TokenizerSources {
-    std::optional<std::filesystem::path> given;    // --tokenizer: before one beside the texts
-    std::optional<std::filesystem::path> weights;  // --init-from: after it
+    std::optional<std::filesystem::path> given = {};    // --tokenizer: before one beside the texts
+    std::optional<std::filesystem::path> weights = {};  // --init-from: after it
+    bool bytes = false;                                 // none of them: bytes
 };
 // With the tokenizer whose file is there (open_tokenizer_file()), else of bytes. Each document is behind an end of text. Done
 // again if the files have other names, sizes or dates.

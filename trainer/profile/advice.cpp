@@ -16,8 +16,9 @@ constexpr std::int64_t kMostAccumulated = 64;
 
 using Rule = std::optional<Advice> (*)(const AdviceCase& now);
 
-// Of the whole step, if this rank's own part of it changes as the trials did, and so many times the data is loaded. A trial is not quite the training's
-// step: it repeats one batch, in other memory. What is so in both trials cancels, and neither adds to the step nor takes from it.
+// The whole step if this rank's own part changes by the ratio of the two trials, with `data` times as much data to wait for. A
+// trial is not quite the training's step: it repeats one batch, in other memory. What is so in both trials cancels, and neither
+// adds to the step nor takes from it.
 double step_with(const AdviceCase& now, double alone, double data = 1) {
     return now.communication + now.load * data + own_part(now) * alone / now.alone;
 }

@@ -227,6 +227,21 @@ TEST(Compiled, GivesTheDeviceWhatWasFastest) {
     EXPECT_THAT(line, HasSubstr("; 1 thread, in "));
 }
 
+TEST(Plan, NotesOfChoicesSayWhetherTheyAreKept) {
+    TunedChoices choices;
+    choices.set("attention 1 2 40 16", "cudnn 91900: cuDNN takes 2 us, ours 3 us");
+    choices.set("attention 9 2 40 16", "ours: cuDNN takes 4 us, ours 3 us");
+    choices.set("product 1 x 2 x 3", "7");
+    using ::testing::ElementsAre;
+    EXPECT_THAT(notes_of(choices, true),
+                ElementsAre("attention 1 2 40 16: cudnn 91900: cuDNN takes 2 us, ours 3 us",
+                            "attention 9 2 40 16: ours: cuDNN takes 4 us, ours 3 us"));
+    EXPECT_THAT(notes_of(choices, false),
+                ElementsAre("attention 1 2 40 16: cudnn 91900: cuDNN takes 2 us, ours 3 us, not kept: a "
+                            "whole step is no faster",
+                            "attention 9 2 40 16: ours: cuDNN takes 4 us, ours 3 us"));
+}
+
 TEST(Plan, EachThingThatATrainingDependsOnMakesAnotherEntry) {
     const auto device = open_cpu(2), smaller = open_cpu(1);
     const std::map<std::string, std::string> options{{"--model", "unet2d"}, {"--batch-size", "4"}};

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "saved_training.hpp"
@@ -326,9 +327,24 @@ TEST_F(EvaluateCommand, TestsEachSetOfAMixAndTheMixByWeight) {
     EXPECT_THAT(refusal({"--data=a:1"}), HasSubstr("--data is only for gpt, and "));
 }
 
+// Where the cache is, while this lives.
+class CacheHome {
+ public:
+    explicit CacheHome(const fs::path& where) {
+        if (const char* const before = std::getenv(kName)) before_ = before;
+        ::setenv(kName, where.c_str(), 1);
+    }
+    CacheHome(const CacheHome&) = delete;
+    ~CacheHome() { before_ ? ::setenv(kName, before_->c_str(), 1) : ::unsetenv(kName); }
+
+ private:
+    static constexpr const char* kName = "XDG_CACHE_HOME";
+    std::optional<std::string> before_;
+};
+
 // Texts become tokens as in the training.
 TEST_F(EvaluateCommand, TakesTextsWithTheTokenizerOfTheTraining) {
-    ::setenv("XDG_CACHE_HOME", (scratch_ / "cache").c_str(), 1);
+    const CacheHome cache(scratch_ / "cache");
     fs::create_directory(scratch_ / "texts");
     scratch_.write("texts/a.txt", letters(400, "abc"));
     const auto trained_on_texts = [&](const std::string& more) {
@@ -343,9 +359,45 @@ TEST_F(EvaluateCommand, TakesTextsWithTheTokenizerOfTheTraining) {
     EXPECT_THAT(said_, HasSubstr(" test samples from " + (scratch_ / "texts").string() + "\n"));
     fs::remove_all(saved_);
     ASSERT_TRUE(trained_on_texts("--vocab-size=300"));
-    EXPECT_THAT(refusal({"--data-dir=" + (scratch_ / "texts").string()}),
-                HasSubstr("texts, and no tokenizer beside them; give the training's as --tokenizer, or "));
-    ::unsetenv("XDG_CACHE_HOME");
+    EXPECT_THAT(
+        refusal({"--data-dir=" + (scratch_ / "texts").string()}),
+        HasSubstr("texts, and no tokenizer beside them; give the training's as --tokenizer (bytes, if "));
+    ASSERT_TRUE(evaluated({"--data-dir=" + (scratch_ / "texts").string(), "--tokenizer=bytes"}));
+}
+
+// The training had a tokenizer of 260 tokens that does not lie beside the texts, and has its tokens in a cache of its own.
+TEST_F(EvaluateCommand, TakesTextsAndTasksWithTheTokenizerThatIsGiven) {
+    const CacheHome home(scratch_ / "home");
+    const std::string tokenizer =
+                          scratch_.write("gpt2/vocab.bpe", "#version: 0.2\nl o\nlo w\na b\n").string(),
+                      texts = (scratch_ / "texts").string(),
+                      cache = "--cache-dir=" + (scratch_ / "cache").string();
+    scratch_.write("texts/a.txt", letters(400, "low ab "));
+    auto words = tiny_gpt(texts);
+    words.insert(words.end(),
+                 {"--device=cpu", "--checkpoint-dir=" + saved_.string(), "--tokenizer=" + tokenizer, cache});
+    ASSERT_TRUE(done(words));
+    const double loss = last_line().at("test_loss");
+    const auto task =
+        scratch_.write("task.jsonl", R"({"context": "low ab", "choices": [" low", " wol"], "answer": 0})");
+    for (const std::string& given : {tokenizer, (scratch_ / "gpt2").string()}) {
+        ASSERT_TRUE(
+            evaluated({"--data-dir=" + texts, "--tokenizer=" + given, "--tasks=" + task.string(), cache}));
+        EXPECT_NEAR(last_line().at("test_loss"), loss, 1e-5 * loss);
+        EXPECT_EQ(last_line().at("tasks").at(0).at("questions"), 1);
+    }
+    EXPECT_FALSE(fs::exists(scratch_ / "home")) << "--cache-dir says where tokens are";
+    // Of tokens it is for the tasks alone.
+    const std::string tokens = text("tokens", letters(400, "low ab ")).string();
+    ASSERT_TRUE(evaluated({"--data-dir=" + tokens, "--tokenizer=" + tokenizer, "--tasks=" + task.string()}));
+    EXPECT_THAT(refusal({"--data-dir=" + tokens, "--tokenizer=" + tokenizer}),
+                "--tokenizer is only for texts and --tasks, and " + tokens + " has none; leave it out");
+    const auto larger = scratch_.write("more/vocab.bpe", "#version: 0.2\nl o\nlo w\na b\nx y\n").string();
+    EXPECT_THAT(refusal({"--data-dir=" + tokens, "--tokenizer=" + larger, "--tasks=" + task.string()}),
+                HasSubstr("vocab.bpe: has 261 tokens, and the model 260; give the training's"));
+    scratch_.write("texts/b.jsonl", "{\"text\": 3}\n");
+    EXPECT_THAT(refusal({"--data-dir=" + texts, "--tokenizer=" + tokenizer}), HasSubstr("b.jsonl:1"));
+    ASSERT_TRUE(evaluated({"--data-dir=" + texts, "--tokenizer=" + tokenizer, "--bad-samples=skip"}));
 }
 
 TEST_F(EvaluateCommand, AnswersTheQuestionsOfTasks) {
@@ -420,7 +472,8 @@ TEST_F(EvaluateCommand, WhatCannotBeEvaluatedIsSaidInOneLine) {
 
 TEST(EvaluateOptionsTest, ArriveAndAreRefused) {
     const Parsed parsed = parse_options({"evaluate", "--checkpoint-dir=c", "--data-dir=d", "--precision=bf16",
-                                         "--device=cpu", "--json=j", "--tasks", "/", "/tmp"});
+                                         "--device=cpu", "--json=j", "--tokenizer=bytes",
+                                         "--bad-samples=skip", "--cache-dir=k", "--tasks", "/", "/tmp"});
     ASSERT_TRUE(parsed.options) << parsed.text;
     EXPECT_EQ(parsed.options->command, Command::evaluate);
     const EvaluateOptions& options = parsed.options->evaluate;
@@ -429,6 +482,9 @@ TEST(EvaluateOptionsTest, ArriveAndAreRefused) {
     EXPECT_EQ(options.precision, Precision::bf16);
     EXPECT_EQ(options.device, DeviceChoice::cpu);
     EXPECT_EQ(options.json, "j");
+    EXPECT_EQ(options.tokenizer, "bytes");
+    EXPECT_EQ(options.bad_samples, BadSamples::skip);
+    EXPECT_EQ(options.cache, "k");
     EXPECT_EQ(options.tasks, (std::vector<fs::path>{"/", "/tmp"}));
     EXPECT_TRUE(writes_files(*parsed.options));
     EXPECT_FALSE(is_for_one(Command::evaluate)) << "all ranks evaluate";

@@ -278,8 +278,8 @@ TEST_F(Gpt2Files, WhatTheirConfigSaysIsChecked) {
          "has the n_head array"},
         {R"({"n_head":2,"model_type":)" + std::string(1'000'000, '[') + std::string(1'000'000, ']') + "}",
          "has model_type array, and the trainer's gpt \"gpt2\""},
-        {R"([2])", "its config.json is no JSON object"},
-        {R"({)", "its config.json is no JSON object"},
+        {R"([2])", "its config.json is not a JSON object"},
+        {R"({)", "its config.json is not a JSON object"},
         {R"({"n_head":2,"model_type":"llama"})",
          R"(its config.json has model_type "llama", and the trainer's gpt "gpt2")"},
         {R"({"n_head":2,"activation_function":"gelu"})",
@@ -422,8 +422,12 @@ TEST_F(InitFrom, SaysWhatItBeginsWithAndComputesWithItInEitherPrecision) {
     const std::string file = weights() + "/model.safetensors", from = "--init-from=";
     const auto believed = run_with({"--steps=1", from + file});
     ASSERT_TRUE(believed) << believed.error().message;
-    EXPECT_THAT(*believed, HasSubstr("\nthe weights are those of --init-from " + file +
-                                     " (no config.json beside them: --num-attention-heads is believed)\n"));
+    EXPECT_THAT(
+        *believed,
+        HasSubstr("\nthe weights are those of --init-from " + file +
+                  fmt::format(" (no config.json beside them: {} attention heads, of {} numbers each, are "
+                              "assumed; give --num-attention-heads if it has others)\n",
+                              wide().heads, wide().hidden / wide().heads)));
     scratch_.write("weights/config.json", gpt2_config_text(wide(), std::nullopt));
     const auto known = run_with({"--steps=1", from + weights()});
     ASSERT_TRUE(known) << known.error().message;

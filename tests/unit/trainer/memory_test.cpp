@@ -351,13 +351,19 @@ TEST(MemoryAdvice, NamesTheEvenSplitWhereThatWouldDo) {
         return estimate_memory({model, settings, nullptr, 1}).total();
     };
     const auto first = stage_of({3, 1}, 0);
-    std::vector<std::unique_ptr<Model>> evenly;
-    evenly.push_back(stage_of({2, 2}, 0));
-    evenly.push_back(stage_of({2, 2}, 1));
-    const std::int64_t most = std::max(needs_of(*evenly[0]), needs_of(*evenly[1]));
+    int times_made = 0;
+    const auto evenly = [&] {
+        std::vector<std::unique_ptr<Model>> stages;
+        for (const std::int64_t stage : {0, 1}) stages.push_back(stage_of({2, 2}, stage));
+        ++times_made;
+        return stages;
+    };
+    const std::int64_t most = std::max(needs_of(*stage_of({2, 2}, 0)), needs_of(*stage_of({2, 2}, 1)));
     ASSERT_LT(most, needs_of(*first));
     const std::string said = "; with --pipeline-split=even a batch of 64 fits, too";
-    const auto advice = [&](std::span<const std::unique_ptr<Model>> stages, std::int64_t available) {
+    estimate_memory({*first, settings, nullptr, 1, nullptr, 1, nullptr, evenly});
+    EXPECT_EQ(times_made, 0) << "only advice needs them";
+    const auto advice = [&](decltype(MemoryCase::evenly) stages, std::int64_t available) {
         return batch_advice({*first, settings, nullptr, 1, nullptr, 1, nullptr, stages}, available);
     };
     EXPECT_THAT(advice(evenly, most), EndsWith(said));

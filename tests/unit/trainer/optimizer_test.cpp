@@ -218,7 +218,8 @@ TEST_P(OptimizerTest, AdamsTensorsMayBeginAnywhereToTheBit) {
 
 INSTANTIATE_ON_EACH_DEVICE(OptimizerTest);
 
-// Ranks on different CPUs must not drift apart: wider vectors, where a CPU has them, round as these loops do, which are compiled for every CPU.
+// Ranks on different CPUs must not drift apart: wider vectors, where a CPU has them, round as these loops do, which are compiled
+// for every CPU, and without fused products and sums.
 TEST(CpuOptimizers, HaveTheSameBitsWhateverTheCpu) {
     constexpr std::int64_t kMany = 5003;
     const auto device = open_cpu(1);

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <functional>
 #include <numeric>
 
@@ -84,6 +85,56 @@ TEST(BalancedLayers, HaveNoBetterWay) {
                 EXPECT_EQ(std::accumulate(chosen.begin(), chosen.end(), std::int64_t{0}), layers);
                 EXPECT_GE(std::ranges::min(chosen), 1);
             }
+}
+
+// Of chunks it is only nearly the least. The first layers are frozen, and the last chunk has a head.
+TEST(BalancedLayers, OfChunksHaveHardlyABetterWay) {
+    double worst = 1;
+    std::int64_t cases = 0, best = 0;
+    for (const auto& [stages, chunks] :
+         {std::pair<std::int64_t, std::int64_t>{2, 2}, {3, 2}, {2, 3}, {4, 2}, {2, 4}, {3, 3}})
+        for (std::int64_t layers = stages * chunks; layers < 13; ++layers)
+            for (std::int64_t frozen = 0; frozen < layers; ++frozen)
+                for (const std::int64_t head : {0, 10, 30, 60, 99, 150}) {
+                    StageCosts costs = Costs{30, 1, head}.of(layers);
+                    std::fill_n(costs.layers.begin(), frozen, 10);
+                    const auto slowest = [&](const Layers& split) {
+                        Layers of_stages(static_cast<std::size_t>(stages));
+                        of_stages.front() = costs.embedding;
+                        of_stages.back() += costs.head;
+                        auto layer = costs.layers.begin();
+                        for (std::size_t place = 0; place < split.size(); ++place)
+                            for (std::int64_t i = 0; i < split[place]; ++i)
+                                of_stages[place % of_stages.size()] += *layer++;
+                        return std::ranges::max(of_stages);
+                    };
+                    std::int64_t least = slowest(even_layers(layers, stages * chunks));
+                    Layers split(static_cast<std::size_t>(stages * chunks));
+                    const std::function<void(std::size_t, std::int64_t)> try_all = [&](std::size_t place,
+                                                                                       std::int64_t left) {
+                        const auto behind = static_cast<std::int64_t>(split.size() - place) - 1;
+                        if (behind == 0) {
+                            split[place] = left;
+                            least = std::min(least, slowest(split));
+                            return;
+                        }
+                        for (split[place] = 1; split[place] <= left - behind; ++split[place])
+                            try_all(place + 1, left - split[place]);
+                    };
+                    try_all(0, layers);
+                    const Layers chosen = balanced_layers(stages, chunks, costs);
+                    EXPECT_EQ(std::accumulate(chosen.begin(), chosen.end(), std::int64_t{0}), layers);
+                    EXPECT_GE(std::ranges::min(chosen), 1);
+                    const double ratio = static_cast<double>(slowest(chosen)) / static_cast<double>(least);
+                    EXPECT_LE(ratio, 1.1)
+                        << layers << " layers, " << frozen << " frozen, " << stages << " x " << chunks
+                        << ", head " << head << ": " << ::testing::PrintToString(chosen);
+                    worst = std::max(worst, ratio);
+                    ++cases;
+                    best += ratio == 1;
+                }
+    EXPECT_GT(static_cast<double>(best), 0.99 * static_cast<double>(cases));
+    std::printf("%ld of %ld are the best way, the worst takes %.3f times as long\n", best, cases, worst);
 }
 
 GptShape gpt_124m() {
@@ -173,7 +224,13 @@ TEST(SplitCosts, CountOnlyWhatIsComputed) {
     shape.freeze = {};
     shape.recompute = false;
     shape.lora_rank = 2;  // the gradient of an adapter is made from the weight's
-    EXPECT_THAT(split_costs(shape).layers, Each(PassFlops{forward, inputs + 6 * 64 * 64}));
+    const PassFlops adapted{forward, inputs + 6 * 64 * 64};
+    EXPECT_THAT(split_costs(shape).layers, Each(adapted));
+    shape.freeze = {"h.0", "h.[12].*.lora_A"};
+    EXPECT_THAT(split_costs(shape).layers, ElementsAre(PassFlops{forward, 0}, adapted, adapted, adapted));
+    shape.freeze = {"h.0.attn.c_attn.lora_?", "h.2"};
+    EXPECT_THAT(split_costs(shape).layers,
+                ElementsAre(PassFlops{forward, 0}, adapted, PassFlops{forward, inputs}, adapted));
 }
 
 // GPT-2 124M of which the first eight layers are frozen with the embedding: they cost a third.

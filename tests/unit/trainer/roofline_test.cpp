@@ -249,6 +249,34 @@ TEST(PaperStep, HasTheProductsThatThePipelinesSplitCounts) {
         }
 }
 
+// Of layers whose adapters are frozen nothing is computed backwards, below the first that learns, nor weights' gradients.
+TEST(Roofline, OfAdaptersHasTheProductsOfThoseThatLearn) {
+    for (const auto& [freeze, learnt] :
+         {std::pair<std::vector<std::string>, int>{{}, 4}, {{"h.0"}, 3}, {{"h.0", "h.2"}, 2}}) {
+        ModelShape shape;
+        shape.gpt = {4, 32, 2, 8, 128};
+        shape.gpt.lora_rank = 4;
+        shape.gpt.lora_alpha = 8;
+        shape.freeze = shape.gpt.freeze = freeze;
+        Settings settings;
+        settings.batch = 1;
+        settings.max_steps = 1;
+        ProfileRecorder recorder(StepRange{1, 1});
+        const auto recorded = record_paper_step(*find_model("gpt"), shape, settings, recorder);
+        ASSERT_TRUE(recorded) << recorded.error().message;
+        const Roofline all = roofline_of(recorder, Peaks{1, 1}, nullptr, Type::f32);
+        double products = 0;
+        for (const RooflineRow& row : all.rows)
+            if (std::string_view(row.name).starts_with("linear")) products += row.flops;
+        const SplitCosts costs = split_costs(shape.gpt);
+        std::int64_t counted = costs.head.both();
+        for (const PassFlops& layer : costs.layers)
+            counted += layer.both() - 2 * 8 * 32 * (layer.backward == 0 ? 1 : 3);
+        constexpr double kAdapter = 2 * 4 * 32 * 3 * 32;  // B A, or the gradient of one of them
+        EXPECT_EQ(products - 8 * static_cast<double>(counted), kAdapter * (4 + 2 * learnt)) << learnt;
+    }
+}
+
 // GPT-2 124M as the review of devices/cuda has it: 64 x 1024 tokens in bf16.
 struct Reviewed : ::testing::Test {
     ProfileRecorder recorder{StepRange{1, 1}};

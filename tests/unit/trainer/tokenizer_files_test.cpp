@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The tokenizer files that people have: Hugging Face's tokenizer.json and tiktoken's ranks, and what of them is refused.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <fstream>
@@ -144,10 +145,10 @@ TEST(HuggingFaceTokenizer, EndsATextWithTheTokenThatTheFilesBesideItName) {
              {"", R"({"eos_token_id": 7777})", 0,
               ": its special tokens lack 7777, the eos_token_id of its generation_config.json; "},
              {R"({"eos_token": 3})", "", 0,
-              "tokenizer_config.json: has an eos_token that is no text; correct it, or take it away"},
-             {"[", "", 0, "tokenizer_config.json: is no JSON object; "},
+              "tokenizer_config.json: has an eos_token that is not a string; correct it, or remove it"},
+             {"[", "", 0, "tokenizer_config.json: is not a JSON object; "},
              {"", R"({"eos_token_id": -1})", 0,
-              "generation_config.json: has an eos_token_id that is no token's number; "},
+              "generation_config.json: has an eos_token_id that is not a token id; "},
          }) {
         const Scratch scratch;
         std::string numbered = generation;
@@ -184,6 +185,11 @@ TEST(TokenizerConfig, IsKeptButForWhatItLacks) {
               Json({{"eos_token", "</s>"}, {"chat_template", "x"}, {"model_max_length", 64}}));
     EXPECT_EQ(kept(R"({"eos_token": null, "model_max_length": 7})"),
               Json({{"eos_token", "<|im_end|>"}, {"model_max_length", 7}}));
+    // Of a model with more positions, or of none in particular, as transformers writes it.
+    for (const char* longest : {"1024", "1000000000000000019884624838656", "1e30", "null"})
+        EXPECT_EQ(kept(fmt::format("{{\"model_max_length\": {}}}", longest)).at("model_max_length"), 64);
+    EXPECT_EQ(Json::parse(tokenizer_config_text(R"({"model_max_length": 1024})", "e")).at("model_max_length"),
+              1024);
     EXPECT_EQ(kept("").at("eos_token"), "<|im_end|>");
     EXPECT_EQ(kept("[]").at("tokenizer_class"), "GPT2Tokenizer");
     // To print all of it would take more stack than there is.

@@ -26,6 +26,7 @@
 #include "trainer/devices/cpu/native_products.hpp"
 #include "trainer/devices/cpu/numbers.hpp"
 #include "trainer/devices/cpu/operations.hpp"
+#include "trainer/devices/cpu/optimizer_loops.hpp"
 #include "trainer/devices/cpu/parallel.hpp"
 #include "trainer/devices/cpu/processor.hpp"
 #include "trainer/devices/host_memory.hpp"
@@ -398,15 +399,6 @@ void clip(In sums, double largest, Out clipping) {
     *clipping.data<Clipping>() = clipping_of(squares, largest);
 }
 
-DP_WIDE_SAME_BITS void sgd_run(float* __restrict p, const float* __restrict g, float* __restrict u,
-                               std::int64_t count, const SgdStep& step, float factor) {
-    const float momentum = step.momentum, decay = step.decay, rate = step.rate;
-    for (std::int64_t i = 0; i < count; ++i) {
-        u[i] = momentum * u[i] + factor * g[i] + decay * p[i];
-        p[i] -= rate * u[i];
-    }
-}
-
 void sgd(InOut parameters, In gradients, InOut velocity, const SgdStep& step) {
     if (step.clipping != nullptr && step.clipping->skips != 0) return;
     const float factor = step.clipping == nullptr ? 1 : step.clipping->factor;
@@ -414,18 +406,6 @@ void sgd(InOut parameters, In gradients, InOut velocity, const SgdStep& step) {
         sgd_run(parameters.data<float>() + first, gradients.data<float>() + first,
                 velocity.data<float>() + first, last - first, step, factor);
     });
-}
-
-DP_WIDE_SAME_BITS void adam_run(float* __restrict p, const float* __restrict g, float* __restrict m,
-                                float* __restrict v, std::int64_t count, const AdamStep& step, float factor) {
-    const float beta1 = step.beta1, beta2 = step.beta2, keep = step.keep, rate = step.rate;
-    const float root_scale = step.root_scale, epsilon = step.epsilon;
-    for (std::int64_t i = 0; i < count; ++i) {
-        const float gradient = factor * g[i];
-        m[i] = beta1 * m[i] + (1 - beta1) * gradient;
-        v[i] = beta2 * v[i] + (1 - beta2) * gradient * gradient;
-        p[i] = keep * p[i] - rate * m[i] / (std::sqrt(v[i]) * root_scale + epsilon);
-    }
 }
 
 void adam(InOut parameters, In gradients, InOut m, InOut v, const AdamStep& step, Out copy) {

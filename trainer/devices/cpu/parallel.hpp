@@ -16,16 +16,12 @@ extern "C" void omp_set_num_threads(int threads);
 
 // For functions whose loops are worth wider vectors than every x86-64 has: compiled for each kind of CPU, and
 // chosen when the program starts. Their bits differ, because some of them multiply and add at once.
-// DP_WIDE_SAME_BITS is for optimizers: there all ranks must get the same bits, whatever CPUs they run on. AVX2 without
-// FMA, another extension, rounds each number as narrower vectors do. Only for loops whose elements do not meet: sums
-// would be added in another order.
+// optimizer_loops.cpp has those that must not differ.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
 #define DP_WIDE_VECTORS __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#define DP_WIDE_SAME_BITS __attribute__((target_clones("avx2", "default")))
 #else
 #define DP_WIDE_VECTORS
-#define DP_WIDE_SAME_BITS
 #endif
 
 namespace dp::trainer::cpu {

@@ -16,8 +16,7 @@ namespace {
 
 // Hidden scores may be -infinity since then, and scratch need not be cleared (cudnn-frontend 1.23, attn_score_modifiers.h).
 constexpr std::size_t kOldest = 91000;
-// A choice begins with who is chosen. What `trainer compile` prints of it stands behind ": ": what both take, or why cuDNN's way
-// cannot be taken.
+// A choice is 'WHO' or 'WHO: NOTE'; `trainer compile` prints the note.
 constexpr std::string_view kOurs = "ours";
 // Our kernels and cuDNN's round weights and gradients of scores to bf16 in other places: some 0.4 % of a result. Sums are all in
 // f32; what they differ by scales all weights of a query in the backward pass.
@@ -258,7 +257,7 @@ bool CudnnAttention::run(const Attention& a, AttentionPass pass, const Tensors& 
     if (choices.is_measuring() && !choices.find(name))
         choices.set(name, choice(shape, pass, t, places, ours));
     const auto chosen = choices.find(name);
-    if (!chosen || chosen_by(*chosen) == kOurs || chosen_by(*chosen) != by_cudnn()) return false;
+    if (!chosen || chosen_by(*chosen) != by_cudnn()) return false;
     const Planned& found = planned(shape, pass);
     if (!found.plan) {  // with our kernels this rank would be slower, and another run's bits others
         device_.keep_failure(std::string("`trainer compile` chose cuDNN for ") + name_of(pass) +

@@ -71,9 +71,9 @@ class NcclCommunicator final : public Communicator {
         }
         comm_ = DP_TRY(open(context, group_.name));
         ticket_ = device_.make(Type::i64, {1});
-        // NCCL allocates what an algorithm needs when it first takes it: now, before anybody reads how much memory is left. Measured is
-        // so what large and small sums, gathers, scatters and broadcasts take; that it takes the same algorithm for each of them
-        // later, whatever their length, is assumed.
+        // NCCL allocates what an algorithm needs when it first takes it: now, before anybody reads how much memory is left. We
+        // measure what large and small sums, gathers, scatters and broadcasts take, and assume that NCCL keeps one algorithm for
+        // each.
         large_ = device_.make(Type::f32, {kLargeSum / size_ * size_});
         DP_TRY(queue(large_, Reduction::sum, device_.stream()));
         DP_TRY(gather(large_));

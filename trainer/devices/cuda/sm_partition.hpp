@@ -2,7 +2,8 @@
 //
 // A part of a GPU's streaming multiprocessors, for a rank that has only some of the GPU's tiles: a green
 // context, and a stream whose kernels run only there (CUDA Driver API, "Green Contexts"). MPS lets processes
-// use a GPU at the same time; a green context keeps each from spreading over the others' parts.
+// use a GPU at the same time; a green context keeps each from spreading over the others' parts. CUDA has them since 12.4,
+// which is the oldest that this is compiled with.
 #pragma once
 
 #include <cuda.h>
@@ -31,7 +32,7 @@ class SmPartition {
     int sms() const { return static_cast<int>(sms_); }
 
  private:
-    CUgreenCtx context_ = nullptr;
+    [[maybe_unused]] CUgreenCtx context_ = nullptr;  // there is none with CUDA 12 (sm_partition.cpp)
     CUstream stream_ = nullptr;
     unsigned sms_ = 0;
     unsigned all_sms_ = 0;

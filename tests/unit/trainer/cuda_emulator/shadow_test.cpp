@@ -273,8 +273,7 @@ TEST(ShadowDeathTest, EndsKernelsThatAreWrongAndNoOthers) {
              {counted_early_kernel, 6, 64, "a race: a thread reads global memory that another block writes"},
              {unacquired_kernel, 6, 64,
               "a race: a thread reads global memory that another block writes, with nothing that orders "
-              "them: this one "
-              "has had no fence since its atomic"},
+              "them: this one has had no fence since its atomic"},
              {acquired_by_all_kernel, 6, 64, "has had no fence since its atomic"},
              {short_kernel, 1, 64,
               "writes 4 bytes beyond the end of shared numbers, at .*shadow_test.cpp:[0-9]"},
