@@ -6,6 +6,7 @@ A new command needs a line in RUN (a function that runs it and returns what it p
 import contextlib
 import glob
 import itertools
+import json
 import os
 import re
 import signal
@@ -29,6 +30,7 @@ esac
 [ "${{RANK-none}}" != "$HANGS" ] || exec sleep 600
 exec {BUILD}/bin/trainer "$@" --samples=512 --batch-size=16 --epochs=${{EPOCHS-1}}
 """
+FINE_TUNING = "dpctl launch -n 4 -- trainer --init-from=gpt2 --data-dir mine.jsonl --lora-rank=8 --checkpoint-dir=tuned"
 # Of what it fetches there is a copy.
 NPM = f"""#!/bin/sh
 while [ "$1" != --pack-destination ]; do shift; done
@@ -175,6 +177,22 @@ def with_weights(desk, command):
     return desk.run(command)
 
 
+def fine_tuning(desk, command):
+    """From weights with a tokenizer of the 256 bytes; its first command comes before the others."""
+    if not os.path.isdir(desk.cluster.host_path(f"{HOME}/gpt2")):
+        own = [*range(0x21, 0x7f), *range(0xa1, 0xad), *range(0xae, 0x100)]  # GPT-2's letter for a byte is the byte's own, or one from 256 on
+        letters = [*map(chr, own), *(chr(256 + i) for i in range(256 - len(own)))]
+        vocabulary = json.dumps({letter: number for number, letter in enumerate([*letters, "<|endoftext|>"])})
+        desk.run("mkdir letters && cat >letters/vocab.json", input=vocabulary)
+        desk.run("echo '#version: 0.2' >letters/merges.txt && trainer prepare --text notes/ --tokenizer=letters --output letters.tokens && "
+                 "trainer --model=gpt --data-dir letters.tokens --checkpoint-dir=published && "
+                 "trainer export --checkpoint=published --data-dir letters.tokens --output=gpt2")
+        desk.run("cat >mine.jsonl", input="".join(json.dumps({"text": f"the text of number {number}"}) + "\n" for number in range(200)))
+    if not command.startswith("dpctl"):
+        desk.run("[ -d tuned ] || " + FINE_TUNING)
+    return desk.run(command)
+
+
 def where_the_examples_are(_desk, command):
     """And the table beside it has the numbers that it prints."""
     lines = os.popen(f"cd {CHECKOUT}/packaging/examples && {command}").read()
@@ -203,6 +221,9 @@ RUN = {
     "trainer --model=gpt --data-dir notes.tokens --checkpoint-dir=run1 && trainer export --checkpoint=run1 --output=run1.gpt2": with_tokens,
     "trainer --model=gpt --data-dir notes.tokens --init-from=run1.gpt2 --lr=1e-5": with_weights,
     "trainer --model=gpt --data-dir notes.tokens --checkpoint-dir=run1 && trainer evaluate --checkpoint-dir=run1 --data-dir notes.tokens": with_tokens,
+    FINE_TUNING: fine_tuning,
+    "trainer evaluate --checkpoint-dir=tuned --data-dir mine.jsonl --tokenizer=gpt2": fine_tuning,
+    "trainer export --checkpoint=tuned --data-dir gpt2 --output=mine.gpt2": fine_tuning,
     "trainer plan --num-layers=48 --hidden-size=1600 --num-attention-heads=20 --seq-length=1024 --batch-size=4 --ranks=64 --hardware=h100":
         as_it_stands,
     "trainer info --roofline --device-model=h100 --model=gpt --gpt-size=124M --batch-size=64 --bf16": as_it_stands,
