@@ -99,7 +99,7 @@ def test_a_hostfile_has_the_steps_nodes_and_tasks(cluster, distribution):
 
 
 @pytest.mark.parametrize("step, lines", [
-    (["-N2", "-n3", "-m", "arbitrary", "-w", "node02,node01,node02"], ["node02 slots=2", "node01 slots=1"]),
+    (["-n3", "-m", "arbitrary", "-w", "node02,node01,node02"], ["node02 slots=2", "node01 slots=1"]),
     (["-N1", "-n1", ":", "-N1", "-n2"], ["node01 slots=1", "node02 slots=2"]),
 ], ids=["arbitrary", "heterogeneous"])
 def test_a_hostfile_has_the_nodes_in_the_order_of_their_ranks(cluster, step, lines):
