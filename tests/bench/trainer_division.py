@@ -19,9 +19,8 @@ from trainer_peer import THREADS, TRAINER, text_tokens
 
 NODES, PER_NODE = 2, 4
 RANKS = NODES * PER_NODE
-# The trainer's own gpt with two more layers, so that four stages get as many. A smaller model has less to gain: of one with a hidden size of 256 and
-# 4 layers, 8 whole copies train as fast as the divided one.
-SHAPE, STEPS = ("--num-layers=8", "--hidden-size=384", "--num-attention-heads=6", "--seq-length=128"), 8
+# The trainer's own gpt with two more layers, so that four model chunks get two each.
+SHAPE, STEPS = ("--num-layers=8", "--hidden-size=384", "--num-attention-heads=6", "--seq-length=256"), 6
 SMOKE = (("--num-layers=4", "--hidden-size=32", "--num-attention-heads=2", "--seq-length=16"), 2)
 BATCH = 32  # global
 WARM_UP = 1  # rounds
