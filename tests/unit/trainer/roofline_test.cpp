@@ -212,6 +212,20 @@ TEST(PaperStep, HasTheOperationsOfAStepOnADevice) {
         }
 }
 
+// FLOPs of the linear layers' products in one step of gpt with one sample.
+double products_of_step(const ModelShape& shape) {
+    Settings settings;
+    settings.batch = 1;
+    settings.max_steps = 1;
+    ProfileRecorder recorder(StepRange{1, 1});
+    const auto recorded = record_paper_step(*find_model("gpt"), shape, settings, recorder);
+    EXPECT_TRUE(recorded) << recorded.error().message;
+    double products = 0;
+    for (const RooflineRow& row : roofline_of(recorder, Peaks{1, 1}, nullptr, Type::f32).rows)
+        if (std::string_view(row.name).starts_with("linear")) products += row.flops;
+    return products;
+}
+
 // What --pipeline-split=balanced counts of layers is what a step computes of them, whatever is frozen.
 TEST(PaperStep, HasTheProductsThatThePipelinesSplitCounts) {
     for (const std::vector<std::string>& freeze : {std::vector<std::string>{},
@@ -227,16 +241,7 @@ TEST(PaperStep, HasTheProductsThatThePipelinesSplitCounts) {
             shape.gpt = {4, 32, 2, 8, 128};
             shape.gpt.recompute = recompute;
             shape.freeze = shape.gpt.freeze = freeze;
-            Settings settings;
-            settings.batch = 1;
-            settings.max_steps = 1;
-            ProfileRecorder recorder(StepRange{1, 1});
-            const auto recorded = record_paper_step(*find_model("gpt"), shape, settings, recorder);
-            ASSERT_TRUE(recorded) << recorded.error().message;
-            const Roofline all = roofline_of(recorder, Peaks{1, 1}, nullptr, Type::f32);
-            double products = 0;
-            for (const RooflineRow& row : all.rows)
-                if (std::string_view(row.name).starts_with("linear")) products += row.flops;
+            const double products = products_of_step(shape);
             const SplitCosts costs = split_costs(shape.gpt);
             std::int64_t counted = costs.head.both();
             for (const PassFlops& layer : costs.layers) {
@@ -258,16 +263,7 @@ TEST(Roofline, OfAdaptersHasTheProductsOfThoseThatLearn) {
         shape.gpt.lora_rank = 4;
         shape.gpt.lora_alpha = 8;
         shape.freeze = shape.gpt.freeze = freeze;
-        Settings settings;
-        settings.batch = 1;
-        settings.max_steps = 1;
-        ProfileRecorder recorder(StepRange{1, 1});
-        const auto recorded = record_paper_step(*find_model("gpt"), shape, settings, recorder);
-        ASSERT_TRUE(recorded) << recorded.error().message;
-        const Roofline all = roofline_of(recorder, Peaks{1, 1}, nullptr, Type::f32);
-        double products = 0;
-        for (const RooflineRow& row : all.rows)
-            if (std::string_view(row.name).starts_with("linear")) products += row.flops;
+        const double products = products_of_step(shape);
         const SplitCosts costs = split_costs(shape.gpt);
         std::int64_t counted = costs.head.both();
         for (const PassFlops& layer : costs.layers)
